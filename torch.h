@@ -1,4 +1,4 @@
-// LibTorch's names for gradus. The header is compat/torch.h; this one keeps the path short.
+// LibTorch's names for gradus: compat/torch.h under a shorter path.
 #pragma once
 
 #include <gradus/compat/torch.h>

@@ -3,8 +3,8 @@
 //   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
 //
 // This header is optional and takes longer to compile than gradus.h, which declares everything under gradus::. It adds
-// what LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and torch::load of
-// tensors and optimizers, at:: and c10::.
+// the names that LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and
+// torch::load of tensors and optimizers, at:: and c10::.
 #pragma once
 
 #include <algorithm>
@@ -35,17 +35,17 @@ using gradus::AutoGradMode;
 using gradus::GradMode;
 using gradus::InferenceMode;
 using gradus::Node;
-/// Makes a leaf of this data.
+/// Returns a leaf that shares memory with `data`.
 inline Tensor make_variable(const Tensor& data, bool requires_grad = false) {
   return data.detach().set_requires_grad(requires_grad);
 }
-/// Detects the first NaN or infinity while it exists. With `check_nan` false it detects none.
+/// Enables anomaly detection during its lifetime, as AnomalyGuard does, or disables it if `check_nan` is false.
 struct DetectAnomalyGuard : AnomalyGuard {
   explicit DetectAnomalyGuard(bool check_nan = true) : AnomalyGuard(check_nan) {}
 };
 }  // namespace autograd
 
-/// Prints a number; an integer without a decimal point.
+/// Prints a number. Integers have no decimal point.
 inline std::ostream& operator<<(std::ostream& stream, const Scalar& number) {
   return number.is_floating() ? stream << number.to_double() : stream << number.to_int64();
 }
@@ -83,7 +83,7 @@ inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>
 }
 }  // namespace utils
 namespace functional {
-/// Takes `beta` as a separate argument.
+/// LibTorch's form, with `beta` as a separate argument.
 inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options, double beta,
                              Loc where = Loc::current()) {
   return gradus::smooth_l1_loss(x, target, options.reduction(), beta, where);
@@ -97,7 +97,7 @@ namespace torch {
 
 using namespace gradus;
 
-// Declared in this namespace, so that it finds these names here even if the program has declared the same names
+// These declarations make the names unambiguous inside this namespace, even if the program declares the same names
 // globally before it includes this header.
 using gradus::Loc;
 using gradus::Operand;
@@ -114,7 +114,8 @@ using std::nullopt;
 using std::nullopt_t;
 using std::optional;
 
-/// A non-owning list of numbers or objects as an argument: a vector, an array, one element or a braced list.
+/// A non-owning list of numbers or objects, for function parameters. Accepts a vector, an array, a single element or a
+/// braced list.
 template <class T>
 class ArrayRef : public std::span<const T> {
  public:
@@ -144,46 +145,40 @@ class ArrayRef : public std::span<const T> {
   friend bool operator==(ArrayRef a, ArrayRef b) { return a.equals(b); }
 };
 using gradus::tensor;
-/// Makes a tensor from a list as from a vector.
+/// Makes a tensor from the list's elements.
 template <class T>
 Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
   return gradus::detail::tensor_of(numbers.data(), static_cast<int64_t>(numbers.size()), dtype_of<T>, options);
 }
 
-/// for (auto i : c10::irange(n)): 0 … n - 1, or `first` … `last` - 1.
+/// The integers `first` … `last` - 1, for loops such as for (auto i : c10::irange(n)). A range is its own iterator,
+/// which points to `first`.
 template <std::integral T>
-class IntegerRange {
- public:
-  /// Points to one number of the range.
-  struct Iterator {
-    T value;
-    T operator*() const { return value; }
-    Iterator& operator++() { return ++value, *this; }
-    bool operator!=(Iterator other) const { return value != other.value; }
-  };
-  IntegerRange(T first, T last) : first_(first), last_(std::max(first, last)) {}
-  Iterator begin() const { return {first_}; }  ///< the first number
-  Iterator end() const { return {last_}; }     ///< one past the last number
+struct IntegerRange {
+  IntegerRange begin() const { return *this; }
+  IntegerRange end() const { return {last, last}; }
+  T operator*() const { return first; }
+  IntegerRange& operator++() { return ++first, *this; }
+  bool operator!=(const IntegerRange& other) const { return first != other.first; }
 
- private:
-  T first_, last_;
+  T first, last;
 };
+/// first … last - 1; empty if `last` is smaller than `first`
+template <std::integral F, std::integral L>
+IntegerRange<L> irange(F first, L last) {
+  return {std::min(static_cast<L>(first), last), last};
+}
 /// 0 … last - 1
 template <std::integral T>
 IntegerRange<T> irange(T last) {
-  return {0, last};
-}
-/// first … last - 1
-template <std::integral F, std::integral L>
-IntegerRange<L> irange(F first, L last) {
-  return {static_cast<L>(first), last};
+  return irange(T{0}, last);
 }
 
-/// In gradus an element type is just an enumerator, so that these return their arguments.
+/// LibTorch has two kinds of element types; gradus has only DType, so these two functions return their arguments.
 inline DType typeMetaToScalarType(DType type) { return type; }
 inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< returns its argument
 
-/// torch::Reduction::Sum is LibTorch's own spelling of an enumerator.
+/// LibTorch's spelling of the enumerators: torch::Reduction::Sum.
 struct Reduction {
   static constexpr gradus::Reduction None = gradus::Reduction::none, Mean = gradus::Reduction::mean,
                                      Sum = gradus::Reduction::sum;
@@ -201,7 +196,7 @@ std::string str(const Args&... args) {
   return std::move(stream).str();
 }
 
-/// D numbers, or one number for all D: sizes, strides and padding in options.
+/// D numbers, given as a list or as a single number for all of them: sizes, strides and padding in options.
 template <size_t D, class T = int64_t>
 class ExpandingArray {
  public:
@@ -231,7 +226,8 @@ using gradus::TensorIndex;
 
 // ---- Operators with a different name in gradus ----
 
-/// Normally distributed numbers, with mean and standard deviation for each element; either may be a single number.
+/// Normally distributed numbers. The mean and the standard deviation are tensors with a number for each element; one of
+/// the two may be a single number.
 inline Tensor normal(const Tensor& mean, const Tensor& std, Loc where = Loc::current()) {
   const NoGradGuard no_grad;
   const Tensor spread = std + zeros_like(mean);
@@ -268,7 +264,7 @@ inline Tensor divide(const Operand& a, const Operand& b, std::optional<std::stri
 inline Tensor frobenius_norm(const Tensor& x, IntArrayRef dim, bool keepdim = false) {
   return gradus::norm(x, 2, dim, keepdim);
 }
-/// A tensor without dimensions, by default of the default type.
+/// A tensor without dimensions. Its type is that of `options`, by default the default type.
 inline Tensor scalar_tensor(const Scalar& value, const TensorOptions& options = {}) {
   return gradus::full({}, value, options.dtype(options.dtype()));
 }
@@ -283,15 +279,16 @@ inline Tensor upsample_nearest2d(const Tensor& x, IntArrayRef output_size) {
   return gradus::interpolate(x, output_size);
 }
 inline Tensor logsigmoid(const Tensor& x) { return gradus::log_sigmoid(x); }
-/// LibTorch's operator ignores dimensions of size 1 when it compares the shapes of x and target;
-/// F::binary_cross_entropy and BCELoss do not. This is a template so that an unqualified call in a program with
-/// `using namespace torch` is not ambiguous: overload resolution prefers gradus's function, which is none.
+/// Ignores dimensions of size 1 when it compares the shapes of x and target, like LibTorch's operator and unlike
+/// F::binary_cross_entropy and BCELoss. This is a template so that an unqualified call in a program with `using
+/// namespace torch` is not ambiguous: overload resolution prefers gradus::binary_cross_entropy(), because that is no
+/// template.
 template <class... Rest>
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, Rest&&... rest) {
   const bool fits = x.squeeze().sizes() == target.squeeze().sizes();
   return gradus::binary_cross_entropy(x, fits ? target.reshape(x.sizes()) : target, std::forward<Rest>(rest)...);
 }
-using gradus::cat;  // the same function, so that unqualified calls are not ambiguous after `using namespace torch`
+using gradus::cat;  // a using-declaration, so that unqualified calls are not ambiguous after `using namespace torch`
 inline Tensor concat(const TensorList& tensors, int64_t dim = 0, Loc where = Loc::current()) {
   return gradus::cat(tensors, dim, where);
 }
@@ -301,8 +298,10 @@ inline bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, doubl
 }
 inline bool equal(const Tensor& a, const Tensor& b) { return a.equal(b); }
 
-// ---- Operators whose last argument in LibTorch is cudnn_enabled. It is ignored: the current backend chooses the
-// kernel. LibTorch's batch_norm and instance_norm take the running statistics after weight and bias. ----
+// ---- Operators whose last argument in LibTorch is cudnn_enabled ----
+//
+// The argument is ignored, because the current backend chooses the kernel. Unlike in gradus, the running statistics of
+// batch_norm and instance_norm come after weight and bias.
 
 using gradus::batch_norm;
 using gradus::group_norm;
@@ -335,8 +334,8 @@ using gradus::save;
 
 namespace detail {
 
-/// Writes a value to the archive: a tensor as "tensor", a vector of tensors as "0", "1", …. A module, an optimizer
-/// (momenta, step counts, learning rates) or a sampler writes itself.
+/// Writes a value to the archive: a tensor under the name "tensor", the tensors of a vector as "0", "1", …. A module,
+/// an optimizer (momenta, step counts, learning rates) and a sampler have their own save(archive).
 template <class T>
 void write(serialize::OutputArchive& archive, const T& value) {
   if constexpr (std::is_same_v<T, Tensor>) archive.write("tensor", value);
@@ -380,9 +379,9 @@ void save(const std::vector<Tensor>& value, To&& to) {  // this overload accepts
   archive.save_to(std::forward<To>(to));
 }
 
-/// Loads from a path, a stream, (bytes, count), or (function that reads bytes, function that returns the size). A
-/// device as an additional last argument is where tensors and modules are placed; an optimizer's state is placed with
-/// its parameters.
+/// Loads from a path, a stream, (bytes, count), or (function that reads bytes, function that returns the size). If a
+/// device is given as an additional last argument, tensors and modules are moved to it. The state of an optimizer is
+/// placed on the devices of its parameters.
 template <class T, class... From>
 void load(T& value, From&&... from) {
   serialize::InputArchive archive;
@@ -408,18 +407,7 @@ struct TypeMeta {
 }  // namespace caffe2
 
 namespace c10 {
-using gradus::BFloat16;
-using gradus::Device;
-using gradus::DeviceType;
-using gradus::Error;
-using gradus::get_default_dtype;
-using gradus::Half;
-using gradus::IndexError;
-using gradus::InferenceMode;
-using gradus::IntArrayRef;
-using gradus::Scalar;
-using gradus::TensorOptions;
-using gradus::ValueError;
+using namespace gradus;
 using std::get;
 using std::get_if;
 using std::holds_alternative;
@@ -439,7 +427,7 @@ using torch::str;
 }  // namespace c10
 
 namespace at {
-using namespace gradus;  // in LibTorch, operators are in at:: and torch::, too
+using namespace gradus;  // LibTorch has all operators both in at:: and in torch::
 using torch::ArrayRef;
 using torch::batch_norm;
 using torch::cross_entropy_loss;
@@ -454,8 +442,8 @@ using torch::upsample_nearest2d;
 using ScalarType = gradus::DType;
 namespace indexing = torch::indexing;
 
-/// The process-wide switches that gradus also has, in core/runtime/cuda.h and core/runtime/cuda.h. LibTorch's cuDNN is
-/// deterministic only on request; gradus's is by default.
+/// LibTorch's process-wide switches, as far as gradus has them (core/runtime/cuda.h). In gradus cuDNN is deterministic
+/// by default, in LibTorch only on request.
 class Context {
  public:
   bool hasCUDA() const { return cuda::is_available(); }
@@ -481,7 +469,7 @@ inline Context& globalContext() {
 }
 }  // namespace at
 
-namespace std {  // LibTorch declares it here, where it is found for elements of every type
+namespace std {  // LibTorch declares this operator in std, where lookup finds it for elements of every type
 /// Prints the first hundred elements, separated by spaces.
 template <class T>
 ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dcl58-cpp)
@@ -490,7 +478,27 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 }
 }  // namespace std
 
-/// In LibTorch, marks the symbols that a shared library exports.
+// ---- TorchScript: gradus has none, so using one of these names is a compile error that says what to do instead ----
+
+#define GRADUS_NO_TORCHSCRIPT                                                                            \
+  __attribute__((                                                                                        \
+      unavailable("gradus has no TorchScript: write the model with torch::nn and load its weights from " \
+                  "a safetensors file (docs/guide/pytorch_weights.md)")))
+namespace torch::jit {
+struct GRADUS_NO_TORCHSCRIPT Module {};
+struct GRADUS_NO_TORCHSCRIPT IValue {};
+template <class... Args>
+GRADUS_NO_TORCHSCRIPT int load(Args&&...);
+namespace script {
+struct GRADUS_NO_TORCHSCRIPT Module {};
+}  // namespace script
+}  // namespace torch::jit
+namespace c10 {
+struct GRADUS_NO_TORCHSCRIPT IValue {};
+}  // namespace c10
+#undef GRADUS_NO_TORCHSCRIPT
+
+/// LibTorch marks symbols that a shared library exports with this macro. In gradus it is empty.
 #define TORCH_API
 /// Declares `Name`, the holder of `NameImpl`.
 #define TORCH_MODULE(Name) GRADUS_MODULE(Name)
@@ -504,7 +512,7 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 #define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) GRADUS_CHECK(condition, IndexError, "" __VA_ARGS__)
 #define TORCH_CHECK_VALUE(condition, ...) GRADUS_CHECK(condition, ValueError, "" __VA_ARGS__)
-/// Prints a warning to stderr, every time or only the first time that the statement runs.
+/// Prints a warning to stderr: every time that the statement runs, or only the first time.
 #define TORCH_WARN(...) \
   (std::cerr << "[W " __FILE__ << ":" << __LINE__ << "] Warning: " << ::torch::str(__VA_ARGS__) << "\n")
 #define TORCH_WARN_ONCE(...) \
@@ -514,5 +522,5 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 #define TORCH_VERSION_MINOR 13
 #define TORCH_VERSION_PATCH 1
 #define TORCH_VERSION "1.13.1"
-/// LibTorch needs this for default arguments of forward; gradus does not.
+/// LibTorch needs this macro for default arguments of forward(). In gradus it is empty.
 #define FORWARD_HAS_DEFAULT_ARGS(...)

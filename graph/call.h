@@ -1,4 +1,4 @@
-// One recorded call of an operation of Backend with all its arguments. It can run again, on operands at other
+// A recorded call of a method of Backend with all its arguments. The call can run again, with its operands at other
 // addresses.
 #pragma once
 
@@ -19,7 +19,7 @@ struct RandomState;
 
 namespace graph {
 
-// ---- Arguments by name, for printing, for exporters and for the page of a recorded step ----
+// ---- Arguments by name: for Graph::str(), the ONNX exporter and lab pages ----
 
 /// A value of an enumeration, and the names of all its values.
 struct Choice {
@@ -30,50 +30,50 @@ struct Choice {
 /// An argument that is not an operand.
 using Value = std::variant<bool, int64_t, double, Scalar, Choice, std::vector<int64_t>, std::vector<double>>;
 
-/// Sees the arguments of a call by name, in order. Members of structs and elements of lists have dotted names: "x",
-/// "geometry.stride", "parameters.2.gradient". A function that is not overridden ignores its arguments.
+/// Receives the arguments of a call one by one, in order, with their names. Members of structs and elements of lists
+/// have dotted names: "x", "geometry.stride", "parameters.2.gradient". The default of each function does nothing.
 class ArgumentVisitor {
  public:
   virtual ~ArgumentVisitor() = default;
-  /// An operand that is read. It may be absent.
+  /// An operand that the call reads. Null if the call does not have this optional operand.
   virtual void operand(const std::string&, const View&) {}
-  /// An operand that is written, or read and written. It may be absent.
+  /// An operand that the call writes, or reads and writes. Null if the call does not have this optional operand.
   virtual void operand(const std::string&, const MutableView&) {}
   virtual void value(const std::string&, const Value&) {}
 };
 
 // ---- Calls ----
 
-/// The bytes [begin, end) that an operand's elements cover, relative to its first element. `begin` is negative if there
-/// are negative strides.
+/// The range of bytes [begin, end) that an operand's elements cover, relative to element (0, …, 0). `begin` is negative
+/// if the operand has negative strides.
 struct Extent {
   int64_t begin = 0, end = 0;
 };
 Extent extent_of(const StridedLayout& layout);
 
-/// Elements of one of the graph's buffers that a call reads or writes.
+/// An array that a call reads or writes, as a view of one of the graph's buffers.
 struct Operand {
-  int buffer = -1;    ///< the buffer's number; -1 for an operand without elements
-  size_t offset = 0;  ///< of the first element in the buffer, in bytes
+  int buffer = -1;    ///< index in Graph::buffers(); -1 if the operand has no elements
+  size_t offset = 0;  ///< position of the first element in the buffer, in bytes
   StridedLayout layout;
   bool is_written = false;  ///< true also if it is both read and written
 };
 
-/// One allocation of a kernel's workspace, placed in the call's slot of the arena.
+/// One allocation of a kernel's workspace: its size, and its offset in the part of the arena that the call may use.
 struct ScratchPiece {
   size_t bytes = 0, offset = 0;
 };
 
 class Call {
  public:
-  /// Sees each operand and may change its address.
+  /// Receives each operand and may change its address.
   class Visitor {
    public:
     virtual ~Visitor() = default;
     virtual void read(View& view) = 0;
-    /// An operand that is written, or read and written.
+    /// An operand that the call writes, or reads and writes.
     virtual void write(MutableView& view) = 0;
-    /// The random state of a call that draws. May change the address of its offset.
+    /// The random state of a call that draws random numbers. May change the address of the state's offset.
     virtual void draw(RandomState&) {}
   };
 
@@ -81,24 +81,24 @@ class Call {
   virtual void run(Backend& backend) const = 0;
   /// Visits the operands in order.
   virtual void visit(Visitor& visitor) = 0;
-  /// Visits all arguments by name, operands in the order of visit(). The default visits only the operands and names
-  /// them by number.
+  /// Visits all arguments by name, the operands in the order of visit(). The default visits only the operands, with the
+  /// names "0", "1", …
   virtual void visit_arguments(ArgumentVisitor& visitor);
 
-  const char* name = "";            ///< of the operation, for example "conv2d_bias_relu"
-  const char* parameters = "args";  ///< names of the operation's parameters: "x, axis, y"; one struct is named "args"
-  int number = -1;                  ///< its position among the calls of the eager step; -1 if a pass made it
+  const char* name = "";            ///< name of the method of Backend, for example "conv2d_bias_relu"
+  const char* parameters = "args";  ///< names of the method's parameters: "x, axis, y"; "args" if it takes one struct
+  int number = -1;                  ///< position of the call in the eager step; -1 if a pass made the call
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
-  int64_t workspace_bytes = 0;    ///< the peak of the kernel's workspace
-  /// On a GPU, where the workspace is part of the arena: the kernel's allocations in order, and the bytes of their
-  /// slot.
+  int64_t workspace_bytes = 0;    ///< peak of the memory that the kernel allocates for itself
+  /// Only on a GPU, where the arena contains the workspace: the kernel's allocations in order, and the bytes that they
+  /// need together.
   std::vector<ScratchPiece> scratch;
   size_t scratch_bytes = 0;
 };
 
-/// Calls use(view, is_written) for the operands of a call in order. The view is a MutableView& if it is written, or
-/// read and written, else a View&; `use` may change its address.
+/// Calls use(view, is_written) for the operands of a call in order. `view` is a MutableView& if the call writes the
+/// operand, else a View&. `use` may change the view's address.
 template <class F>
 void for_each_view(Call& call, F use) {
   struct Each final : Call::Visitor {
@@ -108,6 +108,13 @@ void for_each_view(Call& call, F use) {
     F& f;
   } each(use);
   call.visit(each);
+}
+
+/// Calls use(operand, i) for each operand of a call that has elements, where i is the number of the operand's buffer.
+template <class F>
+void for_each_buffer(const Call& call, F use) {
+  for (const Operand& operand : call.operands)
+    if (operand.buffer >= 0) use(operand, static_cast<size_t>(operand.buffer));
 }
 
 }  // namespace graph

@@ -9,14 +9,12 @@
 namespace gradus::graph {
 namespace {
 
-/// Gives the kernels of a step on a GPU their workspace from the arena. Requests beyond those in the recording, for
-/// example after a setting was changed, go to the runtime.
+/// Allocates the workspace of a GPU step's kernels in the arena. If a kernel requests more than in the recording, for
+/// example because a setting has changed since then, the runtime allocates the memory.
 class ScratchSlots final : public RecordedMemory {
  public:
   ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}
   ~ScratchSlots() override { gradus::detail::recorded_memory = before_; }
-  ScratchSlots(const ScratchSlots&) = delete;
-  ScratchSlots& operator=(const ScratchSlots&) = delete;
 
   void begin(const Call& call, char* slot) { pieces_ = call.scratch, slot_ = slot, next_ = 0; }
   DeviceType type() const override { return DeviceType::cuda; }
@@ -78,41 +76,37 @@ void Executor::advance_generator() {
 }
 
 void Executor::run_calls() {
-  for (const auto& call : graph_.calls_) {
-    const OpContext context(call->origin.op.c_str(), call->origin.where);
-    call->run(*graph_.backend_);
-  }
+  each_call([this](Call& call) { call.run(*graph_.backend_); });
   count_replay();
 }
 
 void Executor::run_calls_with_scratch() {
   ScratchSlots slots;
-  for (size_t i = 0; i < graph_.calls_.size(); ++i) {
-    const Call& call = *graph_.calls_[i];
-    const OpContext context(call.origin.op.c_str(), call.origin.where);
-    slots.begin(call, static_cast<char*>(arena_.data()) + plan_.scratch[i]);
+  auto offset = plan_.scratch.begin();
+  each_call([&](Call& call) {
+    slots.begin(call, static_cast<char*>(arena_.data()) + *offset++);
     call.run(*graph_.backend_);
-  }
+  });
 }
 
 void Executor::run_captured() {
   const DeviceGuard guard(graph_.device_);
-  if (state_ == State::captured) return captured_.replay();
-  if (state_ == State::launched) {
-    captured_.capture([this] { run_calls_with_scratch(); });
-    captured_.replay();
-  } else {
+  if (runs_ == 0) {
     run_calls_with_scratch();
     count_replay();
+  } else {
+    if (runs_ == 1) captured_.capture([this] { run_calls_with_scratch(); });
+    captured_.replay();
   }
-  state_ = state_ == State::loaded ? State::launched : State::captured;
+  ++runs_;
 }
 
 Array Executor::result(const Array& recorded) const {
   const Buffer* const buffer = graph_.buffer_of(recorded.data());
   if (!buffer || buffer->memory == buffer->data) return recorded;
+  // The copies in the deleter keep the arena and the constants alive.
   const Storage storage = Storage::adopt(buffer->memory, buffer->bytes, graph_.device_,
-                                         [arena = arena_, constants = graph_.constants_](void*) {});  // keeps them
+                                         [arena = arena_, constants = graph_.constants_](void*) {});
   const auto offset = static_cast<const char*>(recorded.data()) - buffer->data;
   return Array(storage, offset / static_cast<int64_t>(size_of(recorded.dtype())), recorded.shape(), recorded.strides(),
                recorded.dtype());

@@ -10,10 +10,6 @@
 namespace gradus::graph {
 namespace {
 
-std::string description_of(const Operand& operand) {
-  return to_string(operand.layout.shape) + " " + std::string(name(operand.layout.dtype));
-}
-
 std::string text_of(double number) {
   char digits[40];
   return {digits, std::to_chars(digits, digits + sizeof digits, number).ptr};
@@ -32,7 +28,7 @@ std::string text_of(const std::vector<T>& list) {
   return "[" + text + "]";
 }
 
-/// Graph::str().
+/// Implements Graph::str().
 class GraphPrinter final : public ArgumentVisitor {
  public:
   explicit GraphPrinter(const Graph& graph) : graph_(graph), numbers_(graph.buffers().size(), -1) {}
@@ -40,16 +36,13 @@ class GraphPrinter final : public ArgumentVisitor {
   std::string print() {
     std::string text;
     for (const auto& call : graph_.calls())
-      for (const Operand& operand : call->operands) {
-        if (operand.buffer < 0 || numbers_[static_cast<size_t>(operand.buffer)] >= 0) continue;
-        const Buffer& buffer = graph_.buffers()[static_cast<size_t>(operand.buffer)];
-        if (!buffer.external && !buffer.result) continue;
-        text += name_of(operand.buffer) + " = " +
-                (buffer.constant   ? "constant"
-                 : buffer.external ? "external"
-                                   : "result") +
-                (buffer.name.empty() ? "" : " " + buffer.name) + ", " + std::to_string(buffer.bytes) + " bytes\n";
-      }
+      for_each_buffer(*call, [&](const Operand& operand, size_t at) {
+        const Buffer& buffer = graph_.buffers()[at];
+        if (numbers_[at] >= 0 || (!buffer.external && !buffer.result)) return;
+        const char* const kind = buffer.constant ? "constant" : buffer.external ? "external" : "result";
+        text += name_of(operand.buffer) + " = " + kind + (buffer.name.empty() ? "" : " " + buffer.name) + ", " +
+                std::to_string(buffer.bytes) + " bytes\n";
+      });
     for (const auto& call : graph_.calls()) {
       operand_ = call->operands.data();
       inputs_.clear(), outputs_.clear();
@@ -91,8 +84,8 @@ class GraphPrinter final : public ArgumentVisitor {
   const Graph& graph_;
   std::vector<int> numbers_;  // by buffer; -1 before its first use
   int next_number_ = 0;
-  const Operand* operand_ = nullptr;  // the call's next one
-  std::string inputs_, outputs_;      // of the call
+  const Operand* operand_ = nullptr;  // the operand that the visitor receives next
+  std::string inputs_, outputs_;      // text of the current call
 };
 
 }  // namespace
@@ -133,10 +126,10 @@ const Buffer* Graph::buffer_of(const void* data) const { return const_cast<Graph
 
 Buffer* Graph::find(const void* data) {
   const auto at = static_cast<const char*>(data);
-  const auto behind = std::upper_bound(buffers_.begin(), buffers_.end(), at,
-                                       [](const char* address, const Buffer& buffer) { return address < buffer.data; });
-  if (behind == buffers_.begin()) return nullptr;
-  Buffer& buffer = *std::prev(behind);
+  const auto after = std::upper_bound(buffers_.begin(), buffers_.end(), at,
+                                      [](const char* address, const Buffer& buffer) { return address < buffer.data; });
+  if (after == buffers_.begin()) return nullptr;
+  Buffer& buffer = *std::prev(after);
   return at < buffer.data + buffer.bytes ? &buffer : nullptr;
 }
 
@@ -172,18 +165,17 @@ std::vector<bool> Graph::held() const {
 void Graph::find_uses() {
   for (Buffer& buffer : buffers_) buffer.first_use = -1;
   for (size_t i = 0; i < calls_.size(); ++i)
-    for (const Operand& operand : calls_[i]->operands) {
-      if (operand.buffer < 0) continue;
-      Buffer& buffer = buffers_[static_cast<size_t>(operand.buffer)];
+    for_each_buffer(*calls_[i], [&](const Operand&, size_t at) {
+      Buffer& buffer = buffers_[at];
       if (buffer.first_use < 0) buffer.first_use = static_cast<int>(i);
       buffer.last_use = buffer.result ? std::numeric_limits<int>::max() : static_cast<int>(i);
-    }
+    });
 }
 
 void Graph::check_released() const {
   for (const auto& [data, block] : blocks_->blocks()) {
     const Buffer* const buffer = buffer_of(data);
-    if (!buffer && device_.is_cpu()) continue;  // no call uses it, and on the CPU it is ordinary memory
+    if (!buffer && device_.is_cpu()) continue;  // no call uses the array, and on the CPU its memory is usable
     GRADUS_CHECK(buffer && buffer->first_use >= 0, ValueError, "an array of ", block.bytes, " bytes that the step ",
                  "made without computing anything in it is kept beyond the step: make it before");
     const Origin& origin = calls_[static_cast<size_t>(buffer->first_use)]->origin;
@@ -194,31 +186,28 @@ void Graph::check_released() const {
   }
 }
 
-std::string Graph::str() const {
-  GraphPrinter printer(*this);
-  return printer.print();
-}
+std::string Graph::str() const { return GraphPrinter(*this).print(); }
 
 std::string Graph::dot() const {
   std::string text = "digraph step {\n  node [shape=box];\n";
-  std::vector<std::string> writers(buffers_.size());  // the last call that wrote a buffer, or the buffer's own node
+  std::vector<std::string> writers(buffers_.size());  // node of the last call that wrote the buffer, or of the buffer
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);
     text += "  " + node + " [label=\"" + call.name + "\", tooltip=\"" + call.origin.str() + "\"];\n";
-    for (const Operand& operand : call.operands) {
-      if (operand.buffer < 0) continue;
-      const auto at = static_cast<size_t>(operand.buffer);
+    for_each_buffer(call, [&](const Operand& operand, size_t at) {
       std::string& writer = writers[at];
       if (writer.empty() && buffers_[at].external) {
         writer = "buffer" + std::to_string(at);
         text += "  " + writer + " [shape=ellipse, label=\"" + buffers_[at].name + "\"];\n";
       }
       if (!writer.empty() && writer != node)
-        text += "  " + writer + " -> " + node + " [label=\"" + description_of(operand) + "\"];\n";
-    }
-    for (const Operand& operand : call.operands)
-      if (operand.buffer >= 0 && operand.is_written) writers[static_cast<size_t>(operand.buffer)] = node;
+        text += "  " + writer + " -> " + node + " [label=\"" + to_string(operand.layout.shape) + " " +
+                std::string(name(operand.layout.dtype)) + "\"];\n";
+    });
+    for_each_buffer(call, [&](const Operand& operand, size_t at) {
+      if (operand.is_written) writers[at] = node;
+    });
   }
   return text + "}\n";
 }

@@ -11,7 +11,7 @@ namespace gradus::graph {
 namespace {
 
 /// Places the intervals in this order, each at the lowest offset where it overlaps no earlier one. Returns the bytes
-/// that they need.
+/// that all of them need.
 size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t>& order) {
   std::vector<size_t> placed;  // sorted by offset
   size_t bytes = 0;
@@ -45,10 +45,10 @@ Peak peak_of(const std::vector<Interval>& intervals) {
   return peak;
 }
 
-/// The intervals of a graph: its own buffers, and the workspace of its calls.
+/// The intervals of a graph: its buffers that are not external, and the workspace of its calls.
 struct Used {
   explicit Used(const Graph& graph) {
-    // The alignment of the allocators, on which the choice of kernels depends.
+    // The alignment of the devices' allocators. Kernels are chosen by alignment, so a smaller one could change results.
     const size_t alignment = graph.device().is_cuda() ? 512 : 64;
     for (size_t i = 0; i < graph.buffers().size(); ++i) {
       const Buffer& buffer = graph.buffers()[i];
@@ -64,13 +64,13 @@ struct Used {
     }
   }
   std::vector<Interval> intervals;     // of buffers, then of calls
-  std::vector<size_t> buffers, calls;  // which buffers and calls these are
+  std::vector<size_t> buffers, calls;  // the numbers of these buffers and calls
 };
 
 }  // namespace
 
 size_t place(std::vector<Interval>& intervals) {
-  constexpr int kAttempts = 64;  // after each one, the interval that ends highest moves to the front
+  constexpr int kAttempts = 64;  // after each attempt, the interval that reaches the highest address moves to the front
   const size_t bound = peak_of(intervals).bytes;
   const auto span = [](const Interval& interval) { return static_cast<double>(interval.last - interval.first + 1); };
   const auto area = [&](const Interval& interval) { return static_cast<double>(interval.bytes) * span(interval); };
@@ -79,13 +79,13 @@ size_t place(std::vector<Interval>& intervals) {
   size_t least = SIZE_MAX;
   std::vector<Interval> best;
   const auto try_by = [&](const auto& rank) {
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    std::ranges::stable_sort(order, [&](size_t a, size_t b) {
       return std::pair(rank(intervals[b]), intervals[a].first) < std::pair(rank(intervals[a]), intervals[b].first);
     });
     for (int attempt = 0; attempt < kAttempts && least > bound; ++attempt) {
       const size_t bytes = place_in_order(intervals, order);
       if (bytes < least) least = bytes, best = intervals;
-      const auto highest = std::max_element(order.begin(), order.end(), [&](size_t a, size_t b) {
+      const auto highest = std::ranges::max_element(order, [&](size_t a, size_t b) {
         return intervals[a].offset + intervals[a].bytes < intervals[b].offset + intervals[b].bytes;
       });
       if (highest == order.begin() || highest == order.end()) break;

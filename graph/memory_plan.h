@@ -1,5 +1,5 @@
-// Places the buffers of a graph in one block of memory, the arena, so that buffers that are in use at the same time do
-// not overlap. On a GPU the arena also contains the workspace of kernels.
+// Places the buffers of a graph in one block of memory, the arena, so that buffers do not overlap while both are in
+// use. On a GPU the arena also contains the workspace of kernels.
 #pragma once
 
 #include <gradus/graph/graph.h>
@@ -13,24 +13,24 @@ struct Interval {
   size_t offset = 0;
 };
 
-/// Gives each interval an offset and returns the bytes that all of them need. Intervals are placed one after the other,
-/// each at the lowest offset where it overlaps no earlier one. Several orders are tried: by bytes, by duration and by
-/// their product, each repeatedly with the interval that ends highest moved to the front. The one that needs fewest
-/// bytes wins.
+/// Sets the offset of each interval and returns the bytes that all of them need together. Intervals are placed one
+/// after the other, each at the lowest offset where it overlaps no earlier one. Several orders are tried: by bytes, by
+/// duration and by their product, each repeatedly with the interval that reaches the highest address moved to the
+/// front. The result is the placement that needs the fewest bytes.
 size_t place(std::vector<Interval>& intervals);
 
 struct MemoryPlan {
-  /// The offset of each buffer in the arena, a multiple of 64, on a GPU of 512; 0 for external buffers.
+  /// The offset of each buffer in the arena, a multiple of 64 (of 512 on a GPU); 0 for external buffers.
   std::vector<size_t> offsets;
-  std::vector<size_t> scratch;  ///< the offset of each call's workspace
-  size_t bytes = 0;             ///< of the arena
-  size_t lower_bound = 0;       ///< the most bytes that are in use at the same time
+  std::vector<size_t> scratch;  ///< the offset of each call's workspace in the arena
+  size_t bytes = 0;             ///< size of the arena
+  size_t lower_bound = 0;       ///< peak_of(graph).bytes: no placement needs fewer bytes
 };
 
-/// The most bytes that are in use at the same time, which no placement can go below.
+/// The largest number of bytes that are in use at the same time.
 struct Peak {
   size_t bytes = 0;
-  int64_t call = 0;  ///< position of the call at which they are in use
+  int64_t call = 0;  ///< position of the call during which they are in use
 };
 Peak peak_of(const Graph& graph);
 

@@ -1,4 +1,4 @@
-// Where a recorded call comes from.
+// The place in the program that a recorded call comes from.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ struct Origin {
   std::string module;  ///< for example "features.3"; empty outside modules and in the backward pass
   SourceLocation where;
 
-  /// The origin of what this thread runs now.
+  /// The operator that this thread runs now, with its layer and source line.
   static Origin current();
   std::string str() const;  ///< "conv2d of features.3, train.cpp:41"
 };

@@ -1,18 +1,19 @@
-// A recorded call of any operation of Backend, made from the method and its arguments.
+// RecordedCall: a recorded call of any method of Backend, with copies of the arguments.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <tuple>
 
 #include <gradus/core/backend_interceptor.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/graph/call.h>
 
 namespace gradus::graph {
 namespace detail {
 
-/// The type that a call stores an argument as. Arguments that refer to arrays of the caller are copied.
+/// The type in which a call stores an argument of type T. A span is stored as a vector, because the caller owns the
+/// span's elements.
 template <class T>
 struct Owned {
   using type = T;
@@ -51,17 +52,26 @@ void show_draws(Argument& argument, Call::Visitor& visitor) {
   else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
 }
 
-/// The names of an enumeration's values, in order.
-std::span<const char* const> names_of(UnaryOp);
-std::span<const char* const> names_of(BinaryOp);
-std::span<const char* const> names_of(ReduceOp);
-std::span<const char* const> names_of(ArgReduceOp);
-std::span<const char* const> names_of(ScanOp);
-std::span<const char* const> names_of(Reduction);
-/// The names of the optimizers' rules ("adam_step"), in the variant's order.
-std::span<const char* const> names_of(const OptimizerRule&);
+inline constexpr const char* kArgReduceNames[] = {"argmax", "argmin"};
+inline constexpr const char* kScanNames[] = {"sum", "prod"};
+inline constexpr const char* kReductionNames[] = {"none", "mean", "sum"};
+template <class... Rules>
+struct RuleNames {
+  static constexpr const char* names[] = {Rules::kName...};
+};
 
-/// Removes the first name from a list such as "x, w, bias" and returns it.
+using ValueNames = std::span<const char* const>;
+/// The names of an enumeration's values, in order.
+inline ValueNames names_of(UnaryOp) { return kUnaryNames; }
+inline ValueNames names_of(BinaryOp) { return kBinaryNames; }
+inline ValueNames names_of(ReduceOp) { return kReduceNames; }
+inline ValueNames names_of(ArgReduceOp) { return kArgReduceNames; }
+inline ValueNames names_of(ScanOp) { return kScanNames; }
+inline ValueNames names_of(Reduction) { return kReductionNames; }
+/// The names of the optimizers' rules ("adam_step"), in the variant's order.
+inline ValueNames names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }
+
+/// Removes the first name from a list such as "x, w, bias", and returns the name.
 inline std::string take_name(std::string_view& names) {
   const size_t end = names.find(", ");
   const std::string name(names.substr(0, end));
@@ -69,7 +79,7 @@ inline std::string take_name(std::string_view& names) {
   return name;
 }
 
-/// Shows the visitor the argument `name`, or its members or elements one by one.
+/// Passes the argument `name` to the visitor; the members of a struct and the elements of a list one by one.
 template <class T>
 void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor);
 
@@ -142,16 +152,12 @@ class RecordedCall final : public Call {
   std::tuple<typename Owned<std::remove_cvref_t<Params>>::type...> arguments_;
 };
 
-/// A RecordedCall with these arguments. Uses `new`, because std::make_unique would be compiled for each operation.
+/// Makes a RecordedCall. Uses `new`, because std::make_unique would be compiled for each operation.
 template <class... Params, class... Arguments>
 std::unique_ptr<Call> make_call(void (Backend::*method)(Params...), const Arguments&... arguments) {
   return std::unique_ptr<Call>(new RecordedCall<Params...>(method, arguments...));
 }
 
 }  // namespace detail
-
-/// A backend with the name, the device type and the libraries of `like`, which must outlive it. It runs nothing: it
-/// passes each call with its arguments to `sink`.
-std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
 
 }  // namespace gradus::graph

@@ -22,18 +22,35 @@ char* map(size_t bytes) {
   return data;
 }
 
-/// Captures work on the GPU and discards the captured graph.
+class CallBackend final : public BackendInterceptor<CallBackend> {
+ public:
+  CallBackend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) : like_(like), sink_(std::move(sink)) {}
+  std::string_view name() const override { return like_.name(); }
+  DeviceType device_type() const override { return like_.device_type(); }
+  std::string libraries() const override { return like_.libraries(); }
+  bool can(Fusion fusion) const override { return like_.can(fusion); }
+  template <class... Params>
+  void call(OperationName operation, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    std::unique_ptr<Call> call = detail::make_call(method, arguments...);
+    call->name = operation.name, call->parameters = operation.parameters;
+    sink_(std::move(call));
+  }
+
+ private:
+  Backend& like_;
+  const std::function<void(std::unique_ptr<Call>)> sink_;
+};
+
+/// During its lifetime, work on the GPU is captured instead of run. The captured graph is discarded.
 class ThrownAwayCapture {
  public:
   explicit ThrownAwayCapture(DeviceRuntime& runtime) : runtime_(runtime) { runtime.begin_capture(); }
   ~ThrownAwayCapture() {
     try {
       runtime_.end_capture();
-    } catch (const Error&) {  // the call itself threw, and its exception says why
+    } catch (const Error&) {  // the call itself threw an exception, which is being handled
     }
   }
-  ThrownAwayCapture(const ThrownAwayCapture&) = delete;
-  ThrownAwayCapture& operator=(const ThrownAwayCapture&) = delete;
 
  private:
   DeviceRuntime& runtime_;
@@ -57,16 +74,20 @@ std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
   return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
 }
 
+std::map<const char*, RecordedBlocks::Block>::const_iterator RecordedBlocks::find(const void* data) const {
+  const auto after = blocks_.upper_bound(static_cast<const char*>(data));
+  const auto block = after == blocks_.begin() ? blocks_.end() : std::prev(after);
+  return block != blocks_.end() && data < block->first + block->second.bytes ? block : blocks_.end();
+}
+
 void RecordedBlocks::fill(void* to, const void* from, size_t bytes) {
   std::lock_guard lock(mutex_);
-  const auto behind = blocks_.upper_bound(static_cast<char*>(to));
-  const auto block = behind == blocks_.begin() ? blocks_.end() : std::prev(behind);
-  GRADUS_CHECK(
-      block != blocks_.end() && static_cast<char*>(to) < block->first + block->second.bytes && !block->second.filled,
-      DeviceError, "a recorded step can copy values from the host only into a new array, and only once: ",
-      "fill other arrays before the step");
+  const auto block = find(to);
+  GRADUS_CHECK(block != blocks_.end() && !block->second.filled, DeviceError,
+               "a recorded step can copy values from the host only into a new array, and only once: ",
+               "fill other arrays before the step");
   std::memcpy(to, from, bytes);
-  block->second.filled = true;
+  blocks_.at(block->first).filled = true;
 }
 
 void RecordedBlocks::free(void* data) noexcept {
@@ -111,10 +132,7 @@ std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {
 
 bool RecordedBlocks::contains(const char* data) const {
   std::lock_guard lock(mutex_);
-  const auto behind = blocks_.upper_bound(data);
-  if (behind == blocks_.begin()) return false;
-  const auto& [begin, block] = *std::prev(behind);
-  return data < begin + block.bytes;
+  return find(data) != blocks_.end();
 }
 
 std::vector<Allocation> RecordedBlocks::allocations() const {
@@ -123,6 +141,10 @@ std::vector<Allocation> RecordedBlocks::allocations() const {
 }
 
 // ---- Recorder ----
+
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) {
+  return std::make_unique<CallBackend>(like, std::move(sink));
+}
 
 Recorder::Recorder(Device device) {
   GRADUS_CHECK(!gradus::detail::recorded_memory, DeviceError, "this thread is already recording a step");
@@ -149,8 +171,8 @@ void Recorder::end() noexcept {
   notify_of_capture();
 }
 
-// On a GPU the two gradients of a convolution become separate calls if they are independent. Then the weight gradient,
-// whose kernel needs workspace, can run later, when more memory is free (passes/order_for_memory.cpp).
+// On a GPU the two gradients of a convolution are recorded as two calls if they are independent. Then
+// order_for_memory() can move the weight gradient, whose kernel needs workspace, to a time when more memory is free.
 void Recorder::on_call(std::unique_ptr<Call> call) {
   if (auto* const gradients = dynamic_cast<detail::RecordedCall<const Conv2dBackwardArgs&>*>(call.get())) {
     Conv2dBackwardArgs& args = std::get<0>(gradients->arguments());
@@ -159,10 +181,6 @@ void Recorder::on_call(std::unique_ptr<Call> call) {
       args.dx = {};
     }
   }
-  add(std::move(call));
-}
-
-void Recorder::add(std::unique_ptr<Call> call) {
   call->number = static_cast<int>(graph_.calls_.size());
   call->origin = Origin::current();
   for_each_view(*call, [&](const StridedLayout& layout, bool) {
@@ -174,8 +192,8 @@ void Recorder::add(std::unique_ptr<Call> call) {
   graph_.calls_.push_back(std::move(call));
 }
 
-// Runs the call dry, that is, without computing anything. On a GPU its kernels are captured and the capture is
-// discarded. What the call allocates from the runtime meanwhile is its workspace.
+// Determines the workspace of a call by running the call dry: on the CPU, parallel_for() skips the loops of kernels; on
+// a GPU, the kernels are captured and the capture is discarded. What the call allocates meanwhile is its workspace.
 void Recorder::find_workspace(Call& call) {
   const BackendGuard guard(*graph_.backend_);
   const SkipChunksGuard skip;
@@ -197,8 +215,9 @@ void Recorder::find_workspace(Call& call) {
   for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
 }
 
-// A dry run on the CPU still writes single values, for example sums of chunks. So that these do not reach memory from
-// before the step, the call gets other addresses instead, with the alignment of the original ones.
+// A dry run on the CPU still writes single values outside of the skipped loops, for example the sum of all chunks. So
+// that it does not write into arrays from before the step, such operands are redirected to scrap_ during the call.
+// Their addresses keep their alignment, because kernels are chosen by alignment.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
   std::vector<const void*> addresses;  // of the operands
@@ -211,7 +230,7 @@ void Recorder::run_dry(Call& call) {
     written.insert(view.data);
     most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });
-  if (most > scrap_bytes_)  // the scrap extends to both sides of the first element
+  if (most > scrap_bytes_)  // scrap_ has this size on both sides of the first element, for negative strides
     scrap_bytes_ = round_up(most, kAlignment), scrap_ = RecordedBlocks::addresses(2 * scrap_bytes_ + kAlignment);
   for (const void*& address : addresses)
     if (written.contains(address))
@@ -242,8 +261,9 @@ Graph Recorder::finish() {
   return std::move(graph_);
 }
 
-// Each block of the recording is a buffer. Of memory from before the step only the parts that operands cover are known;
-// overlapping parts form one buffer.
+// Each block that the step allocated and a call uses becomes a buffer. Memory from before the step is known only by the
+// operands that use it: each range of bytes that an operand covers becomes a buffer, and overlapping ranges are joined
+// to one buffer.
 void Recorder::find_buffers() {
   std::vector<Buffer>& buffers = graph_.buffers_;
   const std::map<const char*, RecordedBlocks::Block> all = graph_.blocks_->blocks();
@@ -258,14 +278,14 @@ void Recorder::find_buffers() {
   };
   for (const auto& call : graph_.calls_) for_each_view(*call, collect);
   std::erase_if(buffers, [](const Buffer& buffer) { return buffer.first_use < 0; });
-  std::sort(external.begin(), external.end());
+  std::ranges::sort(external);
   const size_t blocks = buffers.size();
   for (const auto& [data, bytes] : external) {
     if (buffers.size() > blocks && data < buffers.back().data + buffers.back().bytes)
       buffers.back().bytes = std::max(buffers.back().bytes, static_cast<size_t>(data - buffers.back().data) + bytes);
     else buffers.emplace_back(data, bytes, const_cast<char*>(data)).external = true;
   }
-  std::sort(buffers.begin(), buffers.end(), [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
+  std::ranges::sort(buffers, [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
   for (const auto& [data, block] : all)
     if (block.filled) make_constant(*graph_.find(data));
 }
@@ -292,7 +312,7 @@ void Recorder::find_operands() {
   graph_.find_uses();
 }
 
-// Makes a constant of a buffer whose values come from the host: a call reads it before any call writes it.
+// Makes a buffer a constant. Its values come from the host, because a call reads the buffer before any call writes it.
 void Recorder::make_constant(Buffer& buffer) {
   const Array copy = Array::empty({static_cast<int64_t>(buffer.bytes)}, DType::u8, graph_.device_);
   runtime(graph_.device_.type()).copy(copy.data(), graph_.device_, buffer.data, Device(), buffer.bytes, false);

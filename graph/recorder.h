@@ -1,18 +1,21 @@
-// Records a step: the calls that this thread would run on a device are stored instead, with arrays without memory.
+// Records a step: stores the calls of this thread to a device's backend instead of running them. The arrays that the
+// step creates get addresses but no physical memory.
 //
 //   graph::Recorder recorder;
-//   Tensor loss = step(x, y);                     // computes nothing
+//   Tensor loss = step(x, y);                     // runs no kernels
 //   graph::Graph recorded = recorder.finish();
 //
-// Kernels run only to find out how much workspace they need.
+// Kernels only run "dry", without computing anything, to determine how much workspace they need.
 //
-// Arrays made while recording have shapes, strides and addresses, but no values: reading one (item(), print) is an
-// error that names the line. Arrays from before the recording are read and written in place when the graph runs. Values
-// that the step copies into an array from the host (tensor({1, 2})) become constants of the graph. So does what a step
-// on a GPU computes on the CPU, which happens once, while recording. Random operators draw new numbers in each run, the
-// same ones as in an eager step, from the seed at the time of recording.
+// Arrays that are created while recording have shapes, strides and addresses, but no values: reading one (item(),
+// print) is an error that names the line. Arrays from before the recording are read and written in place when the graph
+// runs. Values that the step copies from the host into an array (tensor({1, 2})) become constants of the graph. If a
+// step on a GPU computes something on the CPU, this happens once, while recording, and its results become constants,
+// too. Random operators draw new numbers in each run, the same as an eager step, with the seed at the time of
+// recording.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -27,8 +30,9 @@
 
 namespace gradus::graph {
 
-/// The memory of arrays that a recorded step makes: address ranges without physical memory. The system supplies zeros
-/// when one is read. For a step on a GPU, too, they are addresses of the host. Exists until the last block is freed.
+/// Allocates the arrays that a recorded step creates: address ranges of the host without physical memory, also for a
+/// step on a GPU. The operating system supplies zeros if such memory is read. The object exists until its last block is
+/// freed.
 class RecordedBlocks final : public RecordedMemory, public std::enable_shared_from_this<RecordedBlocks> {
  public:
   struct Block {
@@ -43,36 +47,38 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   RecordedBlocks& operator=(const RecordedBlocks&) = delete;
 
   DeviceType type() const override { return device_.type(); }
-  /// An address range that belongs to no block. It reads as zeros, too.
+  /// An address range of this size that belongs to no block. Reading it gives zeros.
   static std::shared_ptr<char> addresses(size_t bytes);
   std::shared_ptr<void> allocate(size_t bytes) override;
   void fill(void* to, const void* from, size_t bytes) override;
-  /// Ends the recording: blocks that are freed later go back to the system. Before that, no address is used twice.
+  /// Ends the recording. From then on, a block that is freed is returned to the system. During the recording freed
+  /// blocks keep their addresses, so that no address is used twice.
   void close();
 
   struct Workspace {
     int64_t peak;                    ///< the most bytes that were allocated at the same time
-    std::vector<Allocation> pieces;  ///< its allocations in order
+    std::vector<Allocation> pieces;  ///< the allocations in order
   };
-  /// Allocations between begin_workspace() and end_workspace() are the workspace of call number `call`. Their memory
-  /// goes back to the system as soon as it is freed.
+  /// Allocations between begin_workspace() and end_workspace() are the workspace of call number `call`. When one of
+  /// them is freed, it is returned to the system at once.
   void begin_workspace(int call);
   Workspace end_workspace();
 
-  /// All blocks by address. Until close(), this includes freed ones.
+  /// All blocks by address, until close() including those that were freed.
   std::map<const char*, Block> blocks() const;
   /// Returns true if the address is in a block.
   bool contains(const char* data) const;
   std::vector<Allocation> allocations() const;
   int64_t time() const { return time_; }
-  /// The peak of the bytes in these blocks and in the runtime's memory together, less what the runtime held at the
-  /// start.
+  /// The peak of the bytes in these blocks plus the bytes that the runtime has allocated since the recording began.
   int64_t peak() const { return peak_; }
-  /// The time of the peak.
+  /// The time at which the peak is reached.
   int64_t peak_time() const { return peak_time_; }
 
  private:
   void free(void* data) noexcept;
+  /// The block that contains this address; blocks_.end() if there is none.
+  std::map<const char*, Block>::const_iterator find(const void* data) const;
   int64_t allocated() const { return runtime(device_.type()).memory_stats(device_.index()).allocated; }
 
   const Device device_;
@@ -88,27 +94,30 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   bool closed_ = false;
 };
 
+/// A backend that runs nothing: it passes each call with its arguments to `sink`. Its name, device type, libraries and
+/// capabilities are those of `like`, which must outlive it.
+std::unique_ptr<Backend> call_backend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink);
+
 /// Records the calls of this thread.
 class Recorder {
  public:
-  /// Records until finish(). Results have the layouts that the device's current backend would give them.
+  /// Records until finish(). Arrays have the layouts that the device's current backend would give them.
   explicit Recorder(Device device = Device());
   /// Discards a recording that was not finished.
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  /// The current time in the unit of Allocation: allocations and frees so far.
+  /// The current time: the number of allocations and frees so far (as in Allocation).
   int64_t time() const { return graph_.blocks_->time(); }
   /// The number of calls so far.
   size_t size() const { return graph_.calls_.size(); }
-  /// Ends the recording and returns it. Throws a ValueError if a call writes into an array that the step filled with
-  /// values from the host. A call with an operand on another device of this type throws one immediately.
+  /// Ends the recording and returns the graph. Throws a ValueError if a call writes into an array that the step filled
+  /// with values from the host. (A call with an operand on another device of this type throws a ValueError at once.)
   Graph finish();
 
  private:
   void on_call(std::unique_ptr<Call> call);
-  void add(std::unique_ptr<Call> call);
   void find_workspace(Call& call);
   void run_dry(Call& call);
   void end() noexcept;
@@ -117,9 +126,9 @@ class Recorder {
   void make_constant(Buffer& buffer);
 
   Graph graph_;
-  std::unique_ptr<Backend> calls_;     // passes its calls to on_call()
-  std::optional<BackendGuard> guard_;  // set while this records
-  std::shared_ptr<char> scrap_;        // dry runs write here instead of into memory from before the step
+  std::unique_ptr<Backend> calls_;     // the current backend while recording; passes its calls to on_call()
+  std::optional<BackendGuard> guard_;  // empty after finish()
+  std::shared_ptr<char> scrap_;        // run_dry() makes calls write here instead of into arrays from before the step
   size_t scrap_bytes_ = 0;
 };
 

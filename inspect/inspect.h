@@ -1,4 +1,4 @@
-// What shows a training run from inside: profiles, explanations of a step, and curves for TensorBoard.
+// Tools that show what happens in a training run: profiles, explanations of a step, and curves for TensorBoard.
 #pragma once
 
 #include <gradus/inspect/explain/explain.h>

@@ -8,7 +8,7 @@
 #include <gradus/core/io/npy.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/random.h>
-#include <gradus/graph/recorded_call.h>
+#include <gradus/graph/recorder.h>
 
 namespace gradus::graph {
 namespace {
@@ -20,24 +20,11 @@ Storage copy_of(const void* data, size_t bytes, Device from, Device to) {
   return copy;
 }
 
-/// Copies of the buffers that a call uses, by number.
-using Contents = std::map<int, Storage>;
-
-Contents contents_for(const Call& call, const Graph& graph, Device to) {
-  Contents contents;
-  for (const Operand& operand : call.operands) {
-    if (operand.buffer < 0 || contents.contains(operand.buffer)) continue;
-    const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
-    contents[operand.buffer] = copy_of(buffer.memory, buffer.bytes, graph.device(), to);
-  }
-  return contents;
-}
-
-/// Elements on a device as float64 on the host. Booleans are read as bytes, because memory that was never written may
-/// hold other values than 0 and 1.
+/// Copies the elements of an array on a device to the host, as float64. Booleans are read as bytes, because memory that
+/// no call has written may hold values other than 0 and 1.
 Array as_double(const StridedLayout& layout, const void* data, Device device) {
   const Array dense = Array::empty(layout.shape, DType::f64);
-  if (dense.numel() == 0) return dense;
+  if (dense.numel() == 0 || !data) return dense;
   const auto [begin, end] = extent_of(layout);
   const Storage here =
       copy_of(static_cast<const char*>(data) + begin, static_cast<size_t>(end - begin), device, Device());
@@ -47,14 +34,7 @@ Array as_double(const StridedLayout& layout, const void* data, Device device) {
   return dense;
 }
 
-/// The elements of an operand.
-Array as_double(const Operand& operand, const Contents& contents) {
-  if (operand.buffer < 0) return Array::empty(operand.layout.shape, DType::f64);
-  const Storage& buffer = contents.at(operand.buffer);
-  return as_double(operand.layout, static_cast<const char*>(buffer.data()) + operand.offset, buffer.device());
-}
-
-/// The largest |a - b|, relative to the largest finite |b| or to 1/1000 if that is larger.
+/// The largest |a - b|, divided by the larger of 1/1000 and the largest finite |b|.
 double error(const Array& a, const Array& b) {
   if (!(a.shape() == b.shape())) return INFINITY;
   const double *const x = a.data<double>(), *const y = b.data<double>();
@@ -78,44 +58,50 @@ double allowed(DType dtype, const LockstepTolerance& tolerance) {
   }
 }
 
-/// Returns true if this is a result of call `number` that is read later, in the step or after it.
-bool is_compared(const Operand& operand, const Graph& graph, int number) {
-  if (operand.buffer < 0 || !operand.is_written) return false;
-  const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
-  return buffer.external || buffer.kept || buffer.last_use > number;
-}
-
-/// The results of a call, by operand; undefined arrays for operands that it only read.
-std::vector<Array> results_of(Call& call) {
+/// The elements of a call's operands in order. Operands that the call only reads are undefined arrays if `results` is
+/// set.
+std::vector<Array> elements_of(Call& call, bool results = false) {
   std::vector<Array> arrays;
   for_each_view(call, [&](const auto& view, bool is_written) {
-    arrays.push_back(is_written ? as_double(view, view.data, view.device) : Array());
+    arrays.push_back(is_written || !results ? as_double(view, view.data, view.device) : Array());
   });
   return arrays;
 }
 
-/// Saves the external buffers and the generator's offset, to restore them later.
+/// Compares the results `a` and `b` of call `number` that something reads later, in the step or after it. Returns the
+/// first pair that differs by more than `tolerance`.
+std::optional<Mismatch> compare(const Graph& graph, size_t number, const std::vector<Array>& inputs,
+                                const std::vector<Array>& a, const std::vector<Array>& b,
+                                const LockstepTolerance& tolerance) {
+  const Call& call = *graph.calls()[number];
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const Operand& operand = call.operands[i];
+    if (operand.buffer < 0 || !operand.is_written) continue;
+    const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
+    if (!buffer.external && !buffer.kept && buffer.last_use <= static_cast<int>(number)) continue;
+    const double apart = error(a.at(i), b.at(i)), limit = allowed(operand.layout.dtype, tolerance);
+    if (apart > limit) return Mismatch{&call, number, apart, limit, inputs, a[i], b[i]};
+  }
+  return std::nullopt;
+}
+
+/// A copy of the external buffers (parameters, optimizer states) and of the generator's offset, to restore them later.
 class State {
  public:
-  explicit State(const Graph& graph) : graph_(graph) {
+  explicit State(const Graph& graph) : device_(graph.device()) {
     for (const Buffer& buffer : graph.buffers())
-      if (buffer.external) before_.push_back(copy_of(buffer.memory, buffer.bytes, graph.device(), graph.device()));
+      if (buffer.external) before_.emplace_back(&buffer, copy_of(buffer.memory, buffer.bytes, device_, device_));
   }
   void put_back() const {
     default_generator().set_state(default_generator().seed(), draws_before_);
-    auto next = before_.begin();
-    for (const Buffer& buffer : graph_.buffers()) {
-      if (!buffer.external) continue;
-      runtime(graph_.device().type())
-          .copy(buffer.memory, graph_.device(), next->data(), graph_.device(), buffer.bytes, false);
-      ++next;
-    }
+    for (const auto& [buffer, bytes] : before_)
+      runtime(device_.type()).copy(buffer->memory, device_, bytes.data(), device_, buffer->bytes, false);
   }
 
  private:
-  const Graph& graph_;
+  const Device device_;
   const uint64_t draws_before_ = default_generator().offset();
-  std::vector<Storage> before_;
+  std::vector<std::pair<const Buffer*, Storage>> before_;
 };
 
 }  // namespace
@@ -127,7 +113,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   std::vector<std::vector<Array>> eager;  // results by call and operand
   const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
     call->run(backend);
-    eager.push_back(results_of(*call));
+    eager.push_back(elements_of(*call, /*results=*/true));
   });
   {
     const BackendGuard guard(*calls);
@@ -135,21 +121,15 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   }
   state.put_back();
   std::optional<Mismatch> found;
-  int number = -1;
+  size_t number = 0;
   executor.for_each_call([&](Call& call) {
-    ++number;
-    const Contents before = found ? Contents() : contents_for(call, graph, Device());
+    const bool is_compared = !found && call.number >= 0;
+    const std::vector<Array> before = is_compared ? elements_of(call) : std::vector<Array>();
     call.run(backend);
-    for (size_t i = 0; i < call.operands.size() && call.number >= 0 && !found; ++i) {
-      const Operand& operand = call.operands[i];
-      if (!is_compared(operand, graph, number)) continue;
-      const Array &a = eager.at(static_cast<size_t>(call.number)).at(i),
-                  b = as_double(operand, contents_for(call, graph, Device()));
-      const double apart = error(a, b);
-      if (apart == 0) continue;
-      found = Mismatch{&call, static_cast<size_t>(number), apart, 0, {}, a, b};
-      for (const Operand& input : call.operands) found->inputs.push_back(as_double(input, before));
-    }
+    if (is_compared)
+      found = compare(graph, number, before, eager.at(static_cast<size_t>(call.number)), elements_of(call, true),
+                      LockstepTolerance{0, 0, 0, 0});
+    ++number;
   });
   return found;
 }
@@ -160,33 +140,28 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
   GRADUS_CHECK(a.device_type() == device_a.type(), DeviceError, "the recorded step is on ", device_a, ", '", a.name(),
                "' is not");
   std::optional<Mismatch> found;
-  int number = -1;
+  size_t number = 0;
   executor.for_each_call([&](Call& call) {
-    ++number;
     if (found) return;
-    const Contents before = contents_for(call, graph, Device());
-    const Contents of_b = contents_for(call, graph, device_b);
+    const std::vector<Array> before = elements_of(call);
+    std::map<int, Storage> of_b;  // copies of the buffers that the call uses
+    for (const Operand& operand : call.operands) {
+      if (operand.buffer < 0 || of_b.contains(operand.buffer)) continue;
+      const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
+      of_b[operand.buffer] = copy_of(buffer.memory, buffer.bytes, device_a, device_b);
+    }
     const Storage offset = copy_of(executor.offset().data(), sizeof(int64_t), device_a, device_b);
     call.run(a);
-    {
-      struct PlaceBack {
-        Call& call;
-        const Executor& executor;
-        ~PlaceBack() { executor.place(call); }
-      } const back{call, executor};
-      const auto memory = [&](int buffer) { return static_cast<char*>(of_b.at(buffer).data()); };
-      Executor::place(call, device_b, memory, offset.data());
-      call.run(b);
-    }
-    const Contents of_a = contents_for(call, graph, Device());
-    for (const Operand& operand : call.operands) {
-      if (found || !is_compared(operand, graph, number)) continue;
-      const Array in_a = as_double(operand, of_a), in_b = as_double(operand, of_b);
-      const double apart = error(in_a, in_b), limit = allowed(operand.layout.dtype, tolerance);
-      if (apart <= limit) continue;
-      found = Mismatch{&call, static_cast<size_t>(number), apart, limit, {}, in_a, in_b};
-      for (const Operand& input : call.operands) found->inputs.push_back(as_double(input, before));
-    }
+    const std::vector<Array> results = elements_of(call, /*results=*/true);
+    struct PlaceBack {
+      Call& call;
+      const Executor& executor;
+      ~PlaceBack() { executor.place(call); }
+    } const back{call, executor};
+    const auto memory = [&](int buffer) { return static_cast<char*>(of_b.at(buffer).data()); };
+    Executor::place(call, device_b, memory, offset.data());
+    call.run(b);
+    found = compare(graph, number++, before, results, elements_of(call, true), tolerance);
   });
   return found;
 }

@@ -1,11 +1,11 @@
-// Finds mistakes in a training program that cause no error: a layer that was not registered, one that forward() does
-// not use, one whose parameters the optimizer does not have.
+// Finds mistakes in a training program that cause no error: a layer that was not registered, a layer that forward()
+// does not use, a layer whose parameters the optimizer does not update.
 //
 //   loss.backward();
 //   if (step == 0) training::warn_of_oversights(*net, loss, &optimizer);
 #pragma once
 
-#include <iosfwd>
+#include <iostream>
 #include <string>
 #include <vector>
 
@@ -14,18 +14,17 @@
 
 namespace gradus::training {
 
-/// Returns a line for each of these. Call it after loss.backward() and before gradients are set to zero.
-/// - A parameter of `net` requires a gradient and has none: forward() does not use it, or not in this step.
-/// - A tensor requires a gradient and takes part in the loss, but is not a parameter of `net`: it was not registered,
-/// so it
-///   is not saved or moved with the net, and not in parameters().
-/// - An optimizer is given, and a parameter that requires a gradient is not among its parameters.
-/// Throws an AutogradError if the loss has no graph.
+/// Returns a line of text for each of these mistakes. Must be called after loss.backward() and before the gradients are
+/// set to zero.
+/// - A parameter of `net` requires a gradient but has none: forward() did not use the parameter in this step.
+/// - A tensor requires a gradient and the loss depends on it, but it is not a parameter of `net`: its layer was not
+///   registered. parameters() does not list such a tensor, and saving or moving the net leaves it out.
+/// - An optimizer is given, and a parameter of `net` that requires a gradient is not among the optimizer's parameters.
+///   Throws an AutogradError if the loss has no graph.
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss,
                                          const optim::Optimizer* optimizer = nullptr);
-/// Prints these lines after "warning: " to the stream, by default stderr.
-void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr);
-void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer,
-                        std::ostream& stream);
+/// Prints the lines of find_oversights(), each after "warning: ", to the stream; by default to stderr.
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr,
+                        std::ostream& stream = std::cerr);
 
 }  // namespace gradus::training

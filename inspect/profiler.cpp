@@ -1,7 +1,6 @@
 #include <gradus/inspect/profiler.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -19,23 +18,23 @@
 
 namespace gradus::training {
 
-/// What a Profiler collects.
+/// The data that a Profiler collects, and the functions that add to it.
 struct Profiler::State {
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
   using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
-  /// Compares keys by views of them, so that lookups copy no strings.
+  /// Compares keys as string views, so that a lookup copies no strings.
   struct KeyOrder {
     using is_transparent = void;
     bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
   };
   using Rows = std::map<Key, Row, KeyOrder>;
 
-  /// An event that has begun and not ended.
+  /// An event that has begun but not ended.
   struct Frame {
     const ObservedEvent* event;
     size_t module;     // index in modules
     bool backward;     // whether it is part of a backward pass
-    double inner = 0;  // seconds of events of the same kind inside
+    double inner = 0;  // seconds of the events of the same kind that ran inside it
     int64_t bytes = 0, flops = 0;
   };
   struct Thread {
@@ -58,7 +57,7 @@ struct Profiler::State {
   Row& row(Rows& rows, const ObservedEvent& event);
   size_t module_number(const std::string& path);
   void look_at_memory(const ObservedEvent& event, double at, size_t module);
-  std::vector<Row> sorted(const Rows& rows);  // by self time
+  std::vector<Row> sorted(const Rows& rows);  // in the order of their self times
 
   const ProfilerOptions options;
   double start = observer_time(), end = 0;
@@ -66,7 +65,7 @@ struct Profiler::State {
   std::mutex mutex;
   std::unordered_map<std::thread::id, Thread> threads;
   Rows operators, kernels;
-  std::vector<ModuleRow> modules;  // each without the modules inside
+  std::vector<ModuleRow> modules;  // each without its submodules
   std::unordered_map<std::string, size_t> module_numbers;
   std::vector<TraceEvent> trace;
   std::vector<MemoryPoint> memory;
@@ -78,10 +77,6 @@ namespace {
 
 using Kind = ObservedEvent::Kind;
 
-bool begins_backward(const ObservedEvent& event) {
-  return event.kind == Kind::op && (!std::strcmp(event.name, "backward") || !std::strcmp(event.name, "grad"));
-}
-
 }  // namespace
 
 Profiler::Profiler(const ProfilerOptions& options) : state_(std::make_unique<State>(options)) { add_observer(this); }
@@ -90,7 +85,7 @@ Profiler::~Profiler() { stop(); }
 
 void Profiler::stop() {
   if (!state_->running) return;
-  remove_observer(this);  // waits until other threads have left this observer
+  remove_observer(this);  // waits until no thread is in on_begin() or on_end()
   state_->running = false;
   state_->end = observer_time();
 }
@@ -132,23 +127,24 @@ void Profiler::State::on_begin(const ObservedEvent& event) {
   std::vector<Frame>& frames = this_thread().frames;
   const Frame* const outer = frames.empty() ? nullptr : &frames.back();
   const size_t module = event.kind == Kind::kernel && outer ? outer->module : module_number(path);
-  frames.push_back({&event, module, begins_backward(event) || (outer && outer->backward)});
+  frames.push_back(
+      {&event, module, (event.kind == Kind::op && detail::is_backward(event.name)) || (outer && outer->backward)});
   look_at_memory(event, event.start - start, module);
 }
 
 void Profiler::State::on_end(const ObservedEvent& event) {
   std::lock_guard lock(mutex);
   Thread& thread = this_thread();
-  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // it began before this profile
+  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // the event began before this profile
   const Frame frame = thread.frames.back();
   thread.frames.pop_back();
 
   const bool is_kernel = event.kind == Kind::kernel;
-  // Only leaves are counted, because the parts of a composite kernel report its work again.
+  // Only leaves are counted, because a composite kernel reports the work of the kernels inside it a second time.
   const int64_t bytes = event.leaf ? event.bytes : 0, flops = event.leaf ? event.flops : 0;
   Row& own = row(is_kernel ? kernels : operators, event);
   ++own.calls;
-  const bool recursive = std::any_of(thread.frames.begin(), thread.frames.end(), [&](const Frame& open) {
+  const bool recursive = std::ranges::any_of(thread.frames, [&](const Frame& open) {
     return open.event->kind == event.kind && !std::strcmp(open.event->name, event.name);
   });
   if (!recursive) own.total_seconds += event.seconds;
@@ -156,7 +152,7 @@ void Profiler::State::on_end(const ObservedEvent& event) {
   own.bytes += bytes + frame.bytes;
   own.flops += flops + frame.flops;
 
-  // The nearest open event of the same kind contains this one. A kernel's bytes belong to the nearest open operator.
+  // The innermost open event of the same kind contains this event. The innermost open operator called this kernel.
   const auto nearest = [&](Kind kind) -> Frame* {
     for (auto open = thread.frames.rbegin(); open != thread.frames.rend(); ++open)
       if (open->event->kind == kind) return &*open;
@@ -189,25 +185,11 @@ namespace {
 
 constexpr double kMilli = 1e3, kMicro = 1e6;
 
+using detail::is_inside;
 using detail::print_to;
 
 double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 double rate(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds / 1e9 : 0; }
-
-/// For example "12.3 MB".
-std::string bytes_text(int64_t bytes) {
-  const char* const units[] = {"B", "kB", "MB", "GB", "TB"};
-  double size = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; size >= 1000 && unit < 4; ++unit) size /= 1000;
-  std::string text;
-  print_to(text, unit == 0 ? "%.0f %s" : "%.1f %s", size, units[unit]);
-  return text;
-}
-
-bool is_inside(const std::string& path, const std::string& module) {
-  return path == module || (path.starts_with(module) && path[module.size()] == '.');
-}
 
 }  // namespace
 
@@ -215,8 +197,7 @@ std::vector<Profiler::Row> Profiler::State::sorted(const Rows& rows) {
   std::vector<Row> list;
   std::lock_guard lock(mutex);
   for (const auto& [key, row] : rows) list.push_back(row);
-  std::stable_sort(list.begin(), list.end(),
-                   [](const auto& a, const auto& b) { return a.self_seconds > b.self_seconds; });
+  std::ranges::stable_sort(list, [](const auto& a, const auto& b) { return a.self_seconds > b.self_seconds; });
   return list;
 }
 
@@ -225,10 +206,10 @@ std::vector<Profiler::Row> Profiler::kernels() const { return state_->sorted(sta
 
 std::vector<Profiler::ModuleRow> Profiler::modules() const {
   std::lock_guard lock(state_->mutex);
-  // Modules that only contain other modules get rows, too.
+  // A module that runs no operators itself, such as a Sequential, gets a row, too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
-    const bool known = std::any_of(rows.begin(), rows.end(), [&](const ModuleRow& row) { return row.path == path; });
+    const bool known = std::ranges::any_of(rows, [&](const ModuleRow& row) { return row.path == path; });
     if (!known) rows.push_back({path});
   };
   for (const ModuleRow& module : state_->modules) {
@@ -275,7 +256,7 @@ std::string Profiler::table(size_t rows) const {
     const Row& row = operators[i];
     print_to(text, "%-28s %9lld %11.3f %11.3f %7.2f %10s %9.3f\n", row.name.c_str(), static_cast<long long>(row.calls),
              kMilli * row.total_seconds, kMilli * row.self_seconds, share(row.self_seconds, in_operators),
-             bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
+             format_bytes(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
   }
   if (operators.size() > rows) print_to(text, "and %zu more\n", operators.size() - rows);
 
@@ -295,10 +276,10 @@ std::string Profiler::table(size_t rows) const {
     print_to(text, "%-28s %11.3f %11.3f %7.2f %10s %9.3f\n",
              row.path.empty() ? "(outside of layers)" : row.path.c_str(), kMilli * row.forward_seconds,
              kMilli * row.backward_seconds, share(row.forward_seconds + row.backward_seconds, in_operators),
-             bytes_text(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
+             format_bytes(row.bytes).c_str(), static_cast<double>(row.flops) / 1e9);
 
   const MemoryPeak peak = memory_peak();
-  print_to(text, "\npeak memory: %s, at %.3f s, in %s%s%s\n", bytes_text(peak.bytes).c_str(), peak.seconds,
+  print_to(text, "\npeak memory: %s, at %.3f s, in %s%s%s\n", format_bytes(peak.bytes).c_str(), peak.seconds,
            peak.name.empty() ? "nothing" : peak.name.c_str(), peak.module.empty() ? "" : " of layer ",
            peak.module.c_str());
   return text;

@@ -1,10 +1,8 @@
 #include <gradus/inspect/tensorboard.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 
 #include <gradus/autograd/grad_mode.h>
@@ -19,19 +17,20 @@ namespace {
 constexpr size_t kBufferBytes = 1 << 16;
 
 // Field numbers from tensorflow/core/util/event.proto and tensorflow/core/framework/summary.proto and tensor.proto.
-namespace event_field {
-constexpr int wall_time = 1, step = 2, file_version = 3, summary = 5, session_log = 7;
-}
-namespace value_field {
-constexpr int tag = 1, simple_value = 2, image = 4, histogram = 5, tensor = 8, metadata = 9;
-}
+enum EventField { kWallTime = 1, kStep = 2, kFileVersion = 3, kSummary = 5, kSessionLog = 7 };
+enum ValueField { kTag = 1, kSimpleValue = 2, kImage = 4, kHistogram = 5, kTensor = 8, kMetadata = 9 };
 constexpr int kSummaryValue = 1, kSessionStatus = 1, kSessionStart = 1;
 
 double wall_time() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-/// TFRecord's masked checksum. The mask avoids computing the CRC of data that contain CRCs of the same kind.
+io::ProtobufMessage event_now() { return io::ProtobufMessage().number(kWallTime, wall_time()); }
+
+io::ProtobufMessage value_of(const std::string& tag) { return io::ProtobufMessage().text(kTag, tag); }
+
+/// TFRecord's masked checksum. TFRecord masks CRCs because the CRC of data that contain unmasked CRCs is a weak
+/// checksum.
 uint32_t masked_crc(std::string_view bytes) {
   const uint32_t crc = io::crc32c(std::as_bytes(std::span(bytes)));
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
@@ -44,7 +43,8 @@ void append_little_endian(std::string& out, T number) {
   out.append(reinterpret_cast<const char*>(bytes), sizeof(T));
 }
 
-/// The edges of TensorFlow's default buckets: 0, and 1e-12, 1.1e-12, … below 1e20, on both sides.
+/// The edges of TensorFlow's default buckets: 0, the numbers 1e-12, 1.1e-12, 1.21e-12, … below 1e20, and their
+/// negatives.
 const std::vector<double>& bucket_edges() {
   static const std::vector<double> edges = [] {
     std::vector<double> positive;
@@ -73,29 +73,24 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
   for (int64_t i = 0; i < count; ++i) {
     sum += data[i];
     squares += data[i] * data[i];
-    // A bucket includes its lower edge, but not its upper one. The last bucket includes both and everything above.
+    // A bucket includes its lower edge but not its upper edge. The last bucket also includes all larger values.
     const auto above = std::upper_bound(edges.begin(), edges.end(), data[i]) - edges.begin();
     ++counts[static_cast<size_t>(std::clamp<std::ptrdiff_t>(above - 1, 0, std::ssize(counts) - 1))];
   }
-  // Written are the buckets from the first to the last non-empty one, preceded by an empty one.
+  // The message has the buckets from the first non-empty one to the last, after one empty bucket.
   const auto used = [](double number) { return number > 0; };
-  const auto first = std::find_if(counts.begin(), counts.end(), used) - counts.begin();
+  const auto first = std::ranges::find_if(counts, used) - counts.begin();
   const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last
   std::vector<double> limits(edges.begin() + first, edges.begin() + last + 1);
   std::vector<double> inside{0};
   inside.insert(inside.end(), counts.begin() + first, counts.begin() + last);
   const auto [least, greatest] = std::minmax_element(data, data + count);
   io::ProtobufMessage message;
-  message.number(1, *least)
-      .number(2, *greatest)
-      .number(3, static_cast<double>(count))
-      .number(4, sum)
-      .number(5, squares);
-  message.numbers(6, limits).numbers(7, inside);
-  return message;
+  message.number(1, *least).number(2, *greatest).number(3, static_cast<double>(count));
+  return message.number(4, sum).number(5, squares).numbers(6, limits).numbers(7, inside);
 }
 
-/// The bytes of an image (C, H, W) in rows of pixels.
+/// The pixels of an image (C, H, W) row by row, with a byte for each channel of a pixel.
 io::Bytes pixels_of(const Tensor& image) {
   const NoGradGuard no_grad;
   Tensor pixels = image.detach().cpu();
@@ -116,34 +111,25 @@ SummaryWriter::SummaryWriter(const std::string& log_dir, const SummaryWriterOpti
   int number = 0;
   do path_ = prefix + std::to_string(number++) + options.filename_suffix;
   while (!file_.create(path_));
-  write_event(io::ProtobufMessage()
-                  .number(event_field::wall_time, wall_time())
-                  .text(event_field::file_version, "brain.Event:2"));
-  if (options.purge_step) {
-    io::ProtobufMessage event;
-    event.number(event_field::wall_time, wall_time()).integer(event_field::step, *options.purge_step);
-    event.message(event_field::session_log, io::ProtobufMessage().integer(kSessionStatus, kSessionStart));
-    write_event(event);
-  }
+  write_event(event_now().text(kFileVersion, "brain.Event:2"));
+  const auto start = io::ProtobufMessage().integer(kSessionStatus, kSessionStart);
+  if (options.purge_step) write_event(event_now().integer(kStep, *options.purge_step).message(kSessionLog, start));
   flush();
 }
 
 SummaryWriter::~SummaryWriter() {
   try {
     flush();
-  } catch (const std::exception&) {  // destructors never throw; call flush() to see errors
+  } catch (const std::exception&) {  // destructors must not throw; a program that needs to see errors calls flush()
   }
 }
 
 void SummaryWriter::add_scalar(const std::string& tag, double value, int64_t step) {
-  add_value(
-      io::ProtobufMessage().text(value_field::tag, tag).number(value_field::simple_value, static_cast<float>(value)),
-      step);
+  add_value(value_of(tag).number(kSimpleValue, static_cast<float>(value)), step);
 }
 
 void SummaryWriter::add_histogram(const std::string& tag, const Tensor& values, int64_t step) {
-  add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::histogram, histogram(values, tag)),
-            step);
+  add_value(value_of(tag).message(kHistogram, histogram(values, tag)), step);
 }
 
 void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64_t step) {
@@ -155,29 +141,22 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
   io::ProtobufMessage picture;
-  picture.integer(1, height).integer(2, width).integer(3, channels);  // channels is also the colour space
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // field 3, the colour space, equals the channels
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
-  add_value(io::ProtobufMessage().text(value_field::tag, tag).message(value_field::image, picture), step);
+  add_value(value_of(tag).message(kImage, picture), step);
 }
 
 void SummaryWriter::add_text(const std::string& tag, const std::string& text, int64_t step) {
-  constexpr int kString = 7;  // DT_STRING
-  io::ProtobufMessage shape;  // (1,)
-  shape.message(2, io::ProtobufMessage().integer(1, 1));
-  io::ProtobufMessage strings;
-  strings.integer(1, kString).message(2, shape).text(8, text);
-  const io::ProtobufMessage metadata =
-      io::ProtobufMessage().message(1, io::ProtobufMessage().text(1, "text"));  // plugin name
-  io::ProtobufMessage value;
-  value.text(value_field::tag, tag + "/text_summary").message(value_field::tensor, strings);
-  add_value(value.message(value_field::metadata, metadata), step);
+  constexpr int kString = 7;                                                                 // DT_STRING
+  const auto shape = io::ProtobufMessage().message(2, io::ProtobufMessage().integer(1, 1));  // (1,)
+  const auto strings = io::ProtobufMessage().integer(1, kString).message(2, shape).text(8, text);
+  const auto metadata = io::ProtobufMessage().message(1, io::ProtobufMessage().text(1, "text"));  // plugin name
+  add_value(value_of(tag + "/text_summary").message(kTensor, strings).message(kMetadata, metadata), step);
 }
 
 void SummaryWriter::add_value(const io::ProtobufMessage& value, int64_t step) {
-  io::ProtobufMessage event;
-  event.number(event_field::wall_time, wall_time()).integer(event_field::step, step);
-  event.message(event_field::summary, io::ProtobufMessage().message(kSummaryValue, value));
-  write_event(event);
+  const auto summary = io::ProtobufMessage().message(kSummaryValue, value);
+  write_event(event_now().integer(kStep, step).message(kSummary, summary));
 }
 
 void SummaryWriter::write_event(const io::ProtobufMessage& event) {

@@ -22,12 +22,13 @@
 namespace gradus::training {
 
 struct SummaryWriterOptions {
-  /// Hides entries of this and later steps in earlier files of the folder, for a run that resumes at this step.
+  /// For a run that resumes at this step: TensorBoard ignores entries of this step and later ones in older files of the
+  /// folder.
   std::optional<int64_t> purge_step;
   std::string filename_suffix;
 };
 
-/// Writes one new file, <log_dir>/events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws an IoError if it
+/// Writes a new file, <log_dir>/events.out.tfevents.<seconds>.<host>.<process>.<number>. Throws an IoError if the file
 /// cannot be written. All calls must come from one thread.
 class SummaryWriter {
  public:
@@ -46,7 +47,7 @@ class SummaryWriter {
   /// Adds text in Markdown.
   void add_text(const std::string& tag, const std::string& text, int64_t step);
 
-  /// Writes buffered entries to the file, so that TensorBoard sees them. The destructor does so, too.
+  /// Writes buffered entries to the file, so that TensorBoard sees them. The destructor calls flush() as well.
   void flush();
   const std::string& path() const { return path_; }
 

@@ -10,6 +10,7 @@
 
 #include <gradus/autograd/ops/nn/pool.h>
 #include <gradus/core/options.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
@@ -73,7 +74,7 @@ struct NamedLayer : Cloneable<Derived, Base> {
   using Cloneable<Derived, Base>::Cloneable;
   std::string type_name() const override {
     if constexpr (requires { typename Derived::Holder; })
-      if (typeid(*this) == typeid(Derived)) return demangled(typeid(typename Derived::Holder)) + "Impl";
+      if (typeid(*this) == typeid(Derived)) return platform::demangled(typeid(typename Derived::Holder)) + "Impl";
     return Base::type_name();
   }
 };

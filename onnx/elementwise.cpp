@@ -1,6 +1,5 @@
-// Element-wise operators in ONNX. Each is one node or a formula of several nodes, found by the operator's name in
-// core/op_lists.h.
-#include <gradus/core/op_lists.h>
+// Translates element-wise operators to ONNX. An operator of core/op_lists.h becomes one node or a
+// formula of several nodes, which tables find by the operator's name.
 #include <gradus/onnx/exporter.h>
 
 #include <cmath>
@@ -10,8 +9,8 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-/// A value of the model, or a number, in a formula such as x * op("Sigmoid", x). op() and the arithmetic operators add
-/// nodes.
+/// A value of the model, or a number, in a formula such as x * op("Sigmoid", x). The function op() and the arithmetic
+/// operators add a node to the model.
 struct Term {
   Term(Exporter* exporter_, std::string name_) : exporter(exporter_), name(std::move(name_)) {}
   Term(double number_) : number(number_) {}  // NOLINT(google-explicit-constructor)
@@ -40,21 +39,21 @@ Term operator*(const Term& a, const Term& b) { return op("Mul", a, b); }
 Term operator/(const Term& a, const Term& b) { return op("Div", a, b); }
 
 Term cast(const Term& x, DType to) { return {x.exporter, x.exporter->cast(x.name, type_of(x), to)}; }
-/// x in a type for which runtimes have IsNaN and IsInf.
+/// x as float32 or float64, the types for which runtimes implement IsNaN and IsInf.
 Term as_real(const Term& x) { return cast(x, type_of(x) == DType::f64 ? DType::f64 : DType::f32); }
-/// A node that rounds numbers; integers stay as they are.
+/// Applies a rounding operator such as "Floor" to floating-point numbers; returns integers unchanged.
 Term rounded(const char* name, const Term& x) { return is_floating(type_of(x)) ? op(name, x) : x; }
-/// x where x > 0, `below` elsewhere.
+/// x where x > 0, and `below` where it is not.
 Term above_zero(const Term& x, const Term& below) { return op("Where", op("Greater", x, 0.0), x, below); }
 
 Term clip(const Term& x, double low, double high) {
-  const auto bound = [&](double number) {  // infinite bounds of integers are left out
+  const auto bound = [&](double number) {  // an infinite bound of integers is omitted
     return std::isinf(number) && !is_floating(type_of(x)) ? Term(x.exporter, "") : Term(number);
   };
   return op("Clip", x, bound(low), bound(high));
 }
 
-/// Returns true if the number can be an attribute. Attributes are float32.
+/// Returns true if float32, the type of attributes, has enough precision for a number in a computation with x.
 bool is_attribute(const Term& x, double number) {
   return type_of(x) != DType::f64 || static_cast<float>(number) == number;
 }
@@ -62,7 +61,7 @@ Term with_alpha(const char* name, const Term& x, double alpha) {
   return {x.exporter, x.exporter->node(name, {x.name}, {{"alpha", alpha}})};
 }
 
-/// ONNX defines logical operators for booleans only.
+/// Casts a and b to booleans, because ONNX defines logical operators only for booleans.
 Term logical(const char* name, const Term& a, const Term& b) {
   return op(name, cast(a, DType::boolean), cast(b, DType::boolean));
 }
@@ -117,9 +116,9 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
      }},
     {"silu", [](X x, double, double) { return x * op("Sigmoid", x); }},
     {"softplus",
-     [](X x, double a, double b) {  // x where a x > b
+     [](X x, double a, double b) {  // ln(1 + exp(a x)) / a, but x where a x > b
        const Term scaled = x * a, y = op("Softplus", scaled) / a;
-       if (b >= 20 && type_of(x) != DType::f64) return y;  // equals x there, up to rounding
+       if (b >= 20 && type_of(x) != DType::f64) return y;  // softplus(a x) / a rounds to x where a x > 20
        return op("Where", op("Greater", scaled, b), x, y);
      }},
     {"mish", [](X x, double, double) { return x * op("Tanh", op("Softplus", x)); }},
@@ -140,7 +139,7 @@ const std::map<std::string_view, Term (*)(X a, X b)> kBinaryFormulas = {
      }},
     {"remainder", [](X a, X b) { return is_floating(type_of(a)) ? a - b * op("Floor", a / b) : op("Mod", a, b); }},
     {"atan2",
-     [](X a, X b) {  // adds or subtracts pi if b < 0; 0 if a and b are 0
+     [](X a, X b) {  // atan(a / b), plus or minus pi if b < 0; a if a is 0 and b >= 0
        const Term zero(a.exporter, a.exporter->number(0));
        const Term divisor = op("Where", op("Equal", b, zero), zero, b);  // -0 becomes 0
        const Term half_turn = op("Where", op("Less", a, zero), -kPi, kPi);

@@ -12,19 +12,20 @@
 namespace gradus {
 
 struct OnnxOptions {
-  /// Axis of the input whose size is variable in the exported model. nullopt: the model accepts only the input's size.
+  /// Axis of the input that is the batch: the exported model accepts any size of it. nullopt: the model accepts only
+  /// the sizes of the given input.
   GRADUS_ARG(std::optional<int64_t>, batch_axis) = 0;
   GRADUS_ARG(std::string, input_name) = "input";
   GRADUS_ARG(std::string, output_name) = "output";
 };
 
-/// Exports what `model` computes for an input of this shape and type (the data do not matter), in evaluation mode:
-/// dropout does nothing and batch norm uses its running statistics. Weights keep their names. Opset 17. The model must
-/// be on the CPU (else a DeviceError). Operations that cannot be expressed in ONNX, or that do not scale with the
-/// batch, are a ValueError that names module and line (docs/guide/export.md).
+/// Exports what `model` computes for an input of this shape and type in evaluation mode: dropout does nothing and batch
+/// norm uses its running statistics. The values of `input` do not matter. Weights keep their names. Opset 17. Throws a
+/// DeviceError if the model is not on the CPU. Throws a ValueError that names module and line for an operation that
+/// cannot be expressed in ONNX, or that has a size which is not a multiple of the batch (docs/guide/export.md).
 void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path,
                  const OnnxOptions& options = {});
-/// `model` is a holder of a module or a shared_ptr to one.
+/// The same for a model that is the holder of a module or a shared_ptr to a module.
 template <class M>
 void export_onnx(const M& model, const Tensor& input, const std::string& path, const OnnxOptions& options = {}) {
   export_onnx(nn::AnyModule(model), input, path, options);

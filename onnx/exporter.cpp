@@ -3,6 +3,12 @@
 #include <algorithm>
 #include <limits>
 
+#include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/creation.h>
+#include <gradus/core/platform/file.h>
+#include <gradus/graph/recorder.h>
+#include <gradus/onnx/export.h>
+
 namespace gradus::graph::onnx {
 
 std::vector<int64_t> axes_of(uint32_t mask) {
@@ -47,7 +53,7 @@ void Exporter::run(Call& call) {
   };
   const auto translation = translations.find(call.name);
   call_ = &call;
-  if (translation == translations.end()) {  // an error only if something reads the results
+  if (translation == translations.end()) {  // Values::read() throws only if something reads the results
     for (const Operand& operand : call.operands)
       if (operand.is_written) values_.write(&call, operand, "");
     return;
@@ -59,7 +65,7 @@ void Exporter::run(Call& call) {
 
 void Exporter::reduce() {
   const std::vector<int64_t> axes = axes_of(static_cast<uint32_t>(value<int64_t>("axes")));
-  if (numel_of(shape("x")) == 0) {  // runtimes disagree on empty inputs
+  if (numel_of(shape("x")) == 0) {  // the result is a constant, because runtimes disagree on empty inputs
     const Array y = Array::empty(shape("y"), dtype("y"));
     backend("naive").reduce(choice<ReduceOp>("op"), Array::empty(shape("x"), dtype("x")),
                             static_cast<uint32_t>(value<int64_t>("axes")), y);
@@ -71,7 +77,7 @@ void Exporter::reduce() {
   const std::string x = read("x"), wide = cast(x, dtype("x"), dtype("y"));
   const DType type = dtype("y"), ordered = type == DType::boolean ? DType::i32 : type;
   switch (choice<ReduceOp>("op")) {
-    case ReduceOp::sum:  // its axes are an input since opset 13
+    case ReduceOp::sum:  // since opset 13 the axes of ReduceSum are an input instead of an attribute
       return write("y", node("ReduceSum", {wide, model_.add_sizes(axes)}, {{"keepdims", int64_t{1}}}));
     case ReduceOp::mean: return write("y", reduced("ReduceMean", wide));
     case ReduceOp::prod: return write("y", reduced("ReduceProd", wide));
@@ -86,7 +92,8 @@ void Exporter::reduce() {
   }
 }
 
-// ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement it for few types.
+// ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement TopK for few types, so x is
+// cast to one of them.
 void Exporter::sort_by(bool largest) {
   const DType type = dtype("x");
   const DType wide =
@@ -104,7 +111,8 @@ void Exporter::sort_by(bool largest) {
   write("indices", values + ".1");
 }
 
-// If the index is constant along all other axes, as in embeddings and index_select, whole slices are gathered.
+// If the index is the same along all axes except `axis`, as in embeddings and index_select, whole slices of x are
+// gathered (Gather), else single elements (GatherElements).
 void Exporter::gather() {
   const auto axis = static_cast<int>(value<int64_t>("axis"));
   const StridedLayout& index = operand("index").layout;
@@ -131,16 +139,16 @@ void Exporter::convolution() {
   write("y", relu ? node("Relu", {y}) : y);
 }
 
-// The end of the result is cut less than its start, or padded with zeros beyond the last window, depending on the size
-// of `dx`. ONNX's attribute output_padding cannot express this, because its range is smaller than the one in gradus.
+// ConvTranspose cuts `padding` elements off the start of each axis. At the end it cuts as many as the size of `dx`
+// requires; if `dx` reaches beyond the last window, a Pad node adds zeros. ONNX's attribute output_padding cannot
+// express this, because it allows smaller values than gradus.
 void Exporter::transposed_convolution() {
   const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
   std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
   Dims beyond = Dims::filled(2 * x.size(), 0);
   for (int i = 0; i < 2; ++i) {
-    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
-    const int64_t reach = (x[2 + i] - 1) * of("stride") + of("dilation") * (w[2 + i] - 1) + 1;
-    const int64_t end = reach - of("padding") - y[2 + i];
+    const int64_t reach = (x[2 + i] - 1) * geometry("stride", i) + geometry("dilation", i) * (w[2 + i] - 1) + 1;
+    const int64_t end = reach - geometry("padding", i) - y[2 + i];
     cut.push_back(std::max<int64_t>(end, 0));
     beyond[x.size() + 2 + i] = std::max<int64_t>(-end, 0);
   }
@@ -150,7 +158,7 @@ void Exporter::transposed_convolution() {
                                    {"pads", cut},
                                    {"dilations", value<std::vector<int64_t>>("geometry.dilation")},
                                    {"group", value<int64_t>("geometry.groups")}});
-  const bool is_whole = std::count(beyond.begin(), beyond.end(), 0) == beyond.size();
+  const bool is_whole = std::ranges::count(beyond, 0) == beyond.size();
   write("dx", is_whole ? result : node("Pad", {result, model_.add_sizes(beyond)}));
 }
 
@@ -158,18 +166,18 @@ void Exporter::max_pool() {
   const auto& kernel = value<std::vector<int64_t>>("geometry.kernel");
   Attributes attributes = window(kernel);
   for (size_t i = 0; i < 2; ++i) {
-    const auto of = [&](const char* name) { return value<std::vector<int64_t>>(std::string("geometry.") + name)[i]; };
     const int axis = 2 + static_cast<int>(i);
-    const int64_t reach = shape("x")[axis] + 2 * of("padding") - of("dilation") * (of("kernel") - 1) - 1;
-    if (shape("y")[axis] == reach / of("stride") + 1) continue;
+    const int64_t reach =
+        shape("x")[axis] + 2 * geometry("padding", i) - geometry("dilation", i) * (geometry("kernel", i) - 1) - 1;
+    if (shape("y")[axis] == reach / geometry("stride", i) + 1) continue;
     attributes.emplace_back("ceil_mode", int64_t{1});
     break;
   }
   const std::string x = read("x");
   write("y", node("MaxPool", {x}, attributes));
   if (!has("indices")) return;
-  // ONNX's indices count through the whole tensor, gradus's through one image. They come from a second MaxPool node,
-  // which is removed if nothing reads it.
+  // ONNX's indices count through the whole tensor, those of gradus through one image. A second MaxPool node with two
+  // outputs computes them; remove_unused() removes it if nothing reads the indices.
   const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
   const std::string pixels = constant(shape("x")[2] * shape("x")[3], DType::i64);
   write("indices", cast(node("Mod", {places, pixels}), DType::i64, DType::i32));
@@ -187,7 +195,7 @@ std::string Exporter::stencil_matrix(const std::string& name, bool transposed) {
   return model_.add_constant(ops::cast(transposed ? matrix.transpose(0, 1) : matrix, type_));
 }
 
-// Averages and interpolation are linear along rows and columns: y = R x Cᵀ.
+// Average pooling and interpolation are linear along rows and along columns: y = R x Cᵀ with two constant matrices.
 void Exporter::resample() {
   type_ = dtype("y");
   const std::string rows = node("MatMul", {stencil_matrix("rows", false), read("x")});
@@ -201,13 +209,13 @@ void Exporter::normalize() {
   const std::vector<int64_t> axes = axes_of(mask);
   const bool fixed = value<bool>("fixed_statistics");
   const double eps = value<double>("eps");
-  const auto parameter = [&](const std::string& name, int first, int last) {  // its part along axes [first, last)
+  const auto parameter = [&](const std::string& name, int first, int last) {  // without axes outside of [first, last)
     const Strides& strides = operand(name).layout.strides;
     Dims part_shape, part_strides;
     for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
     return cast(read(name, part_shape, part_strides), dtype(name), type_);
   };
-  const auto is_along = [&](const std::string& name, int first, int last) {  // constant along all other axes
+  const auto is_along = [&](const std::string& name, int first, int last) {  // constant outside of axes [first, last)
     for (int i = 0; has(name) && i < x.ndim(); ++i)
       if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
     return true;
@@ -217,7 +225,7 @@ void Exporter::normalize() {
   };
   const uint32_t all = (1u << x.ndim()) - 1;
   const bool is_batch_norm = fixed && x.ndim() >= 2 && mask == (all & ~2u) && parameters_are_along(1, 2);
-  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm's axes are the last ones
+  const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm normalises over the last axes
   const bool is_layer_norm =
       !fixed && !axes.empty() && axes.front() == first && has("weight") && parameters_are_along(first, x.ndim());
   std::string y;
@@ -249,7 +257,7 @@ void Exporter::normalize() {
   }
   if (has("residual")) y = node("Add", {y, read("residual")});
   write("y", value<bool>("relu") ? node("Relu", {y}) : y);
-  // A training step updates running statistics, but a model keeps no state between runs.
+  // An ONNX model keeps no state between runs, so it has no values for updated running statistics.
   for (const char* statistic : {"running.mean", "running.variance", "running.batches"})
     if (has(statistic)) write(statistic, "");
 }
@@ -266,7 +274,8 @@ void Exporter::lstm_cell() {
   write("h", node("Mul", {o, node("Tanh", {c})}));
 }
 
-// ONNX's LSTM includes the product with w_ih, and its gates are in the order i, o, f, g.
+// ONNX's LSTM computes the product of the input with w_ih itself; gradus computes it by a `linear` call before, whose
+// operands are read here. The gates of ONNX are in the order i, o, f, g, those of gradus in the order i, f, g, o.
 void Exporter::lstm() {
   const Shape& gates = shape("gates");  // (L, N, 4 H)
   const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
@@ -287,11 +296,11 @@ void Exporter::lstm() {
   const auto without_axis = [&](const std::string& value, int64_t axis) {
     return node("Squeeze", {value, model_.add_sizes(axis)});
   };
-  // From (L N, F) to (L, N, F); the runtime infers F.
+  // The shape changes from (L N, F) to (L, N, F); the runtime infers F from -1.
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
-    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // the bias of w_hh
+    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // ONNX's bias of w_hh
     bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
   }
   const bool reverse = value<bool>("reverse");
@@ -302,7 +311,7 @@ void Exporter::lstm() {
                                    attributes, 3);
   values_.write(call_, sums, "");
   write("hidden", without_axis(y, 1));
-  // Only the last step's cell is an output in ONNX.
+  // ONNX's LSTM outputs only the cell of the last step; the cells of other steps have no value in the model.
   write("cells", "");
   Operand last = operand("cells");
   last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);
@@ -334,3 +343,124 @@ void Exporter::attention() {
 }
 
 }  // namespace gradus::graph::onnx
+
+// ---- Models of whole passes ----
+
+namespace gradus::graph {
+namespace {
+
+using namespace onnx;
+
+Port port_of(const std::string& name, const Array& array) {
+  Port port{name, array.dtype(), {}};
+  for (int64_t size : array.shape()) port.shape.push_back({size, false});
+  return port;
+}
+
+Model model_of(const ForwardPass& pass) {
+  Model model;
+  Exporter exporter(model, pass.graph);
+  for (const auto& [name, array] : pass.inputs) {
+    model.inputs.push_back(port_of(name, array));
+    exporter.values().define(array, name);
+  }
+  for (const auto& [name, array] : pass.weights) {
+    model.weights.emplace_back(name, array);
+    exporter.values().define(array, name);
+  }
+  for (const auto& call : pass.graph.calls()) exporter.run(*call);
+  for (const auto& [name, array] : pass.outputs) {
+    model.outputs.push_back(port_of(name, array));
+    const std::string value = exporter.values().read(nullptr, exporter.values().operand_of(array));
+    model.add(nullptr, "Identity", {value});
+    model.nodes.back().outputs = {name};
+  }
+  model.remove_unused();
+  return model;
+}
+
+}  // namespace
+
+std::string to_onnx(const ForwardPass& pass) { return model_of(pass).bytes(); }
+
+std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t batch_axis) {
+  GRADUS_CHECK(!pass.inputs.empty() && pass.inputs.size() == larger.inputs.size() &&
+                   pass.outputs.size() == larger.outputs.size(),
+               ValueError, "to_onnx: both recordings need the same inputs and outputs, and at least one input");
+  const int64_t axis = normalize_axis(batch_axis, pass.inputs.front().second.ndim());
+  const int64_t batch = pass.inputs.front().second.size(axis), larger_batch = larger.inputs.front().second.size(axis);
+  GRADUS_CHECK(batch > 1 && batch < larger_batch, ValueError,
+               "to_onnx: the second recording needs a larger batch than "
+               "the first, and that one at least 2: got ",
+               batch, " and ", larger_batch);
+  Model model = model_of(pass);
+  model.make_dynamic(model_of(larger), batch, larger_batch);
+  model.compute_sizes(axis);
+  return model.bytes();
+}
+
+}  // namespace gradus::graph
+
+namespace gradus {
+namespace {
+
+/// Puts a model into evaluation mode for its lifetime, and then restores the mode of each module.
+class Evaluation {
+ public:
+  explicit Evaluation(nn::Module& model) {
+    for (const auto& module : model.modules()) training_.emplace_back(module, module->is_training());
+    model.eval();
+  }
+  ~Evaluation() {
+    for (const auto& [module, is_training] : training_) module->train(is_training);
+  }
+  Evaluation(const Evaluation&) = delete;
+  Evaluation& operator=(const Evaluation&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // outer modules first
+};
+
+/// Records model.forward(input). Returns the recording and the result, whose address must stay valid while the
+/// recording is exported.
+std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
+                                                     const OnnxOptions& options) {
+  graph::Recorder recorder;
+  // The result is copied, because forward() may return a view of the input or a parameter that no call of the pass
+  // uses.
+  const Tensor output = model.forward(input).clone();
+  graph::ForwardPass pass;
+  pass.graph = recorder.finish();
+  pass.inputs = {{options.input_name(), input.array()}};
+  pass.outputs = {{options.output_name(), output.array()}};
+  for (const auto& entry : model.ptr()->named_parameters())
+    pass.weights.emplace_back(entry.key(), entry.value().array());
+  for (const auto& entry : model.ptr()->named_buffers()) pass.weights.emplace_back(entry.key(), entry.value().array());
+  return {std::move(pass), output};
+}
+
+}  // namespace
+
+void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path, const OnnxOptions& options) {
+  GRADUS_CHECK(!model.is_empty() && input.defined(), ValueError, "export_onnx needs a model and an input");
+  GRADUS_CHECK(input.device().is_cpu(), DeviceError,
+               "export_onnx: the model and its input must be on the cpu: model->to(kCPU)");
+  const NoGradGuard no_grad;
+  const Evaluation evaluation(*model.ptr());
+  std::string bytes;
+  if (!options.batch_axis()) {
+    bytes = graph::to_onnx(record_forward(model, input, options).first);
+  } else {
+    const int axis = normalize_axis(*options.batch_axis(), static_cast<int>(input.dim()));
+    const auto with_batch = [&](int64_t batch) {
+      Shape shape = input.sizes();
+      shape[axis] = batch;
+      return record_forward(model, zeros(shape, input.options()), options);
+    };
+    const auto small = with_batch(2), large = with_batch(3);
+    bytes = graph::to_onnx(small.first, large.first, axis);
+  }
+  io::write_file(path, std::string_view(bytes));
+}
+
+}  // namespace gradus

@@ -1,9 +1,10 @@
 // Converts a recorded forward pass to an ONNX model, which other runtimes can read.
 //
-// A recording has kernels and strides, ONNX has operators and values. What a call writes becomes a value. If a later
-// call reads the same memory transposed, with another shape or in part, nodes such as Transpose, Reshape and Slice are
-// inserted between the two. Format: https://github.com/onnx/onnx/blob/main/docs/IR.md, operators of opset 17.
-// The class Exporter translates calls to nodes, with one function for each operation.
+// A recording consists of kernel calls on memory with strides; an ONNX model consists of operators (nodes) on named
+// values without strides. The memory that a call writes becomes a value. If a later call reads this memory transposed,
+// with another shape or only in part, nodes such as Transpose, Reshape and Slice are inserted between the two. The
+// class Exporter translates calls to nodes, with one function for each operation. Format:
+// https://github.com/onnx/onnx/blob/main/docs/IR.md, operators of opset 17.
 #pragma once
 
 #include <cmath>
@@ -13,30 +14,31 @@
 
 namespace gradus::graph {
 
-/// A recorded forward pass: its graph, and its inputs, outputs and weights by name. Weights are arrays from before the
-/// pass that get a name in the model, such as parameters. Arrays are matched with the recording by their addresses.
-/// Outputs may be views of inputs and weights.
+/// A recorded forward pass: its graph, and its inputs, outputs and weights with their names. Weights are arrays that
+/// existed before the pass and get a name in the model, such as parameters. Arrays are matched with the recording's
+/// memory by their addresses. Outputs may be views of inputs and weights.
 struct ForwardPass {
   using Arrays = std::vector<std::pair<std::string, Array>>;
   Graph graph;
   Arrays inputs, outputs, weights;
 };
 
-/// The bytes of a model for inputs of the recorded sizes. Weights are copied into the model. Throws a ValueError that
-/// names module and line of the first operation that cannot be translated or that reads memory no value describes.
+/// The bytes of an ONNX file for inputs of the recorded sizes. The file contains the weights. Throws a ValueError that
+/// names module and line of the first operation that cannot be translated, or that reads memory which corresponds to no
+/// value of the model.
 std::string to_onnx(const ForwardPass& pass);
 
-/// A model for any batch size, from the same pass recorded with two sizes of axis `batch_axis` of the first input.
-/// Sizes that scale with this axis become multiples of "batch". Throws a ValueError that names the first operation in
-/// which the recordings differ in any other way.
+/// The bytes of an ONNX file for any batch size. `pass` and `larger` are recordings of the same forward pass with two
+/// different sizes of axis `batch_axis` of the first input. Sizes that are proportional to this axis become multiples
+/// of "batch". Throws a ValueError that names the first operation in which the recordings differ in any other way.
 std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t batch_axis = 0);
 
 namespace onnx {
 
-/// The axes whose bits are set in a mask.
+/// The axes whose bits are set in the mask: {0, 2} for 0b101.
 std::vector<int64_t> axes_of(uint32_t mask);
 
-/// The arguments of a call by name.
+/// The arguments of a call, in maps from names to operands and values.
 struct Arguments final : ArgumentVisitor {
   explicit Arguments(Call& call) : next(call.operands.data()) { call.visit_arguments(*this); }
   void operand(const std::string& name, const View& view) override {
@@ -52,12 +54,13 @@ struct Arguments final : ArgumentVisitor {
   std::map<std::string, Value> values;
 };
 
-/// The operands of a `linear` call. The LSTM needs them, because its ONNX operator includes this product.
+/// The operands of a `linear` call. The translation of an LSTM needs them: ONNX's LSTM computes the product of the
+/// input and the weight itself, while gradus computes it by a `linear` call before.
 struct Linear {
   std::string x, w, bias;
 };
 
-/// Adds the nodes of one call after the other.
+/// Translates the calls of a graph one after the other and adds their nodes to a model.
 class Exporter {
  public:
   Exporter(Model& model, const Graph& graph) : model_(model), values_(model, graph) {}
@@ -71,12 +74,11 @@ class Exporter {
     return model_.add(call_, op, std::move(inputs), std::move(attributes));
   }
   std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
-  /// The type that the call computes in, and a number in it.
+  /// The type in which the current call computes, and a number as a constant of this type.
   DType type() const { return type_; }
   std::string number(double number) { return constant(number, type_); }
   std::string cast(const std::string& x, DType from, DType to) {
-    static constexpr int64_t codes[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};
-    return from == to ? x : node("Cast", {x}, {{"to", codes[static_cast<int>(to)]}});
+    return from == to ? x : node("Cast", {x}, {{"to", element_type(to)}});
   }
   [[noreturn]] void unsupported(const std::string& what) const {
     GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call_), ": ", what, " has no counterpart in ONNX here");
@@ -104,8 +106,9 @@ class Exporter {
     changed.layout.shape = shape, changed.layout.strides = strides;
     return values_.read(call_, changed);
   }
-  /// Reads the operands of an element-wise operator, which broadcasts them itself. If all of them are repeated along an
-  /// axis, the first one is expanded, so that the result has its full shape.
+  /// Reads the operands of an element-wise operator. Since ONNX broadcasts them, an operand that is repeated along an
+  /// axis (stride 0) is read with size 1. If all operands are repeated along an axis, the first one is expanded, so
+  /// that the result has the full shape.
   Names read_broadcast(const Names& names) {
     uint32_t repeated = ~0u;
     for (const std::string& name : names) {
@@ -134,7 +137,7 @@ class Exporter {
   }
   void where() {
     const Names inputs = read_broadcast({"condition", "a", "b"});
-    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack bool
+    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack Where of bool
     write("y", cast(node("Where", {inputs[0], cast(inputs[1], type, wide), cast(inputs[2], type, wide)}), wide, type));
   }
 
@@ -184,14 +187,14 @@ class Exporter {
     write("y", node("ScatterElements", {read("y"), read("index"), read("x")},
                     {{"axis", value<int64_t>("axis")}, {"reduction", reduction}}));
   }
-  void pick() {  // ONNX's loss is the negative of the picked element
+  void pick() {  // NegativeLogLikelihoodLoss is the negative of the picked element
     write("y",
           node("Neg", {node("NegativeLogLikelihoodLoss", {read("x"), read("target")},
                             {{"reduction", std::string("none")}, {"ignore_index", value<int64_t>("ignore_index")}})}));
   }
   void cross_entropy() {
-    static constexpr const char* reductions[] = {"none", "mean", "sum"};
-    const std::string reduction = reductions[value<Choice>("reduction").number];
+    const auto& [number, names] = value<Choice>("reduction");
+    const std::string reduction = names[number];
     const std::string loss =
         model_.add(call_, "SoftmaxCrossEntropyLoss", {read("x"), read("target")},
                    {{"reduction", reduction}, {"ignore_index", value<int64_t>("ignore_index")}}, 2);
@@ -231,6 +234,10 @@ class Exporter {
   void lstm();
   void attention();
 
+  /// A number of the window's geometry along axis i (0: height, 1: width), for example geometry("padding", 1).
+  int64_t geometry(const char* name, size_t i) const {
+    return value<std::vector<int64_t>>(std::string("geometry.") + name)[i];
+  }
   Attributes window(const std::vector<int64_t>& kernel) const {
     const auto& padding = value<std::vector<int64_t>>("geometry.padding");
     return {{"kernel_shape", kernel},
@@ -238,12 +245,12 @@ class Exporter {
             {"pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]}},
             {"dilations", value<std::vector<int64_t>>("geometry.dilation")}};
   }
-  /// The stencil as a matrix (size_out, size_in), or its transpose.
+  /// The weights of a Stencil argument as a matrix (size_out, size_in), or its transpose, as a constant.
   std::string stencil_matrix(const std::string& name, bool transposed);
 
   Model& model_;
   Values values_;
-  std::map<std::string, Linear> linears_;  // by the name of their output
+  std::map<std::string, Linear> linears_;  // operands of `linear` calls by the name of the result
   const Call* call_ = nullptr;
   const Arguments* arguments_ = nullptr;
   DType type_ = DType::f32;

@@ -18,22 +18,6 @@ using io::ProtobufMessage;
 // Versions and enumerations from onnx/onnx.proto.
 constexpr int kIrVersion = 8, kOpset = 17;
 enum AttributeType : int64_t { kFloat = 1, kInt = 2, kString = 3, kInts = 7 };
-constexpr int kInt64 = 7;
-
-int element_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32: return 1;
-    case DType::f64: return 11;
-    case DType::f16: return 10;
-    case DType::bf16: return 16;
-    case DType::i64: return kInt64;
-    case DType::i32: return 6;
-    case DType::u8: return 2;
-    case DType::boolean: return 9;
-  }
-  __builtin_unreachable();
-}
-
 ProtobufMessage message_of(const std::string& name, const Attribute& attribute) {
   ProtobufMessage message;
   message.text(1, name);
@@ -89,21 +73,20 @@ ProtobufMessage message_of(const Port& port) {
   return message.text(1, port.name).message(2, type);
 }
 
-/// The size that is `number` with a batch of `batch` and `larger` with one of `larger_batch`.
-Size unified(int64_t number, int64_t larger, int64_t batch, int64_t larger_batch, const Call* call) {
-  if (number == larger) return {number, false};
-  GRADUS_CHECK(number % batch == 0 && number / batch * larger_batch == larger, ValueError,
-               "to_onnx: ", description_of(call), ": with a batch of ", batch, " a size is ", number, ", with one of ",
-               larger_batch, " it is ", larger, ": it does not scale with the batch");
-  return {number / batch, true};
-}
-
-void unify(std::vector<Size>& sizes, const std::vector<Size>& larger, int64_t batch, int64_t larger_batch,
+/// Makes multiples of the batch of sizes that are proportional to it: a size that is 8 for a batch of 2 and 12 for a
+/// batch of 3 becomes 4 times the batch.
+void unify(std::vector<Size>& sizes, const std::vector<Size>& larger_sizes, int64_t batch, int64_t larger_batch,
            const Call* call) {
-  GRADUS_CHECK(sizes.size() == larger.size(), ValueError, "to_onnx: ", description_of(call),
+  GRADUS_CHECK(sizes.size() == larger_sizes.size(), ValueError, "to_onnx: ", description_of(call),
                ": the number of dimensions depends on the batch");
-  for (size_t i = 0; i < sizes.size(); ++i)
-    sizes[i] = unified(sizes[i].number, larger[i].number, batch, larger_batch, call);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const int64_t number = sizes[i].number, larger = larger_sizes[i].number;
+    if (number == larger) continue;
+    GRADUS_CHECK(number % batch == 0 && number / batch * larger_batch == larger, ValueError,
+                 "to_onnx: ", description_of(call), ": with a batch of ", batch, " a size is ", number,
+                 ", with one of ", larger_batch, " it is ", larger, ": it does not scale with the batch");
+    sizes[i] = {number / batch, true};
+  }
 }
 
 bool same_bytes(const Array& a, const Array& b) {
@@ -114,6 +97,11 @@ bool same_bytes(const Array& a, const Array& b) {
 }
 
 }  // namespace
+
+int64_t element_type(DType dtype) {
+  static constexpr int64_t numbers[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};  // in the order of DType
+  return numbers[static_cast<int>(dtype)];
+}
 
 std::string description_of(const Call* call) {
   return call ? std::string("'") + call->name + "' (" + call->origin.str() + ")" : "the model's inputs and outputs";
@@ -130,7 +118,7 @@ std::string Model::add(const Call* call, const std::string& op, Names inputs, At
 std::string Model::add_sizes(const Dims& numbers) {
   const std::string name = "sizes_" + std::to_string(count_++);
   for (int64_t number : numbers) sizes[name].push_back({number, false});
-  sizes[name];  // creates the entry also if there are no numbers
+  sizes[name];  // creates the entry if there are no numbers
   return name;
 }
 
@@ -145,8 +133,7 @@ void Model::remove_unused() {
   for (const Port& output : outputs) wanted.insert(output.name);
   std::vector<Node> kept;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
-    if (std::none_of(node->outputs.begin(), node->outputs.end(), [&](const auto& out) { return wanted.count(out); }))
-      continue;
+    if (std::ranges::none_of(node->outputs, [&](const auto& out) { return wanted.count(out); })) continue;
     wanted.insert(node->inputs.begin(), node->inputs.end());
     kept.push_back(std::move(*node));
   }
@@ -170,9 +157,8 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
   }
   if (larger.nodes.size() > nodes.size()) fail(larger.nodes[nodes.size()].call);
   for (size_t i = 0; i < weights.size(); ++i) {
-    const auto user = std::find_if(nodes.begin(), nodes.end(), [&](const Node& node) {
-      return std::find(node.inputs.begin(), node.inputs.end(), weights[i].first) != node.inputs.end();
-    });
+    const auto user = std::ranges::find_if(
+        nodes, [&](const Node& node) { return std::ranges::find(node.inputs, weights[i].first) != node.inputs.end(); });
     if (i >= larger.weights.size() || larger.weights[i].first != weights[i].first ||
         !same_bytes(weights[i].second, larger.weights[i].second))
       fail(user == nodes.end() ? nullptr : user->call);
@@ -183,40 +169,32 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
 }
 
 void Model::compute_sizes(int64_t batch_axis) {
-  std::vector<Node> before;
-  std::string batch;
-  std::map<std::string, bool> only_reshapes;  // true for sizes that only Reshape nodes use
+  std::map<std::string, bool> only_reshapes;  // by name: whether only Reshape nodes use the value
   for (const Node& node : nodes)
     for (const std::string& input : node.inputs)
       only_reshapes[input] = node.op == "Reshape" && (!only_reshapes.count(input) || only_reshapes[input]);
-  std::map<std::string, std::vector<Size>> given = std::move(sizes);
-  sizes.clear();
-  const auto add_before = [&](const std::string& op, Names inputs, Attributes attributes = {}) {
-    std::swap(nodes, before);
-    std::string name = add(nullptr, op, std::move(inputs), std::move(attributes));
-    std::swap(nodes, before);
-    return name;
-  };
-  for (auto& [name, numbers] : given) {
-    const auto count = std::count_if(numbers.begin(), numbers.end(), [](const Size& s) { return s.is_of_batch; });
-    if (count == 1 && only_reshapes[name] &&
-        std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.number <= 0; }))
-      for (Size& size : numbers)
-        if (size.is_of_batch) size = {-1, false};  // Reshape infers it
-    if (count == 0 || !numbers.empty()) sizes[name] = numbers;
-    if (std::none_of(numbers.begin(), numbers.end(), [](const Size& s) { return s.is_of_batch; })) continue;
+  const auto count = static_cast<std::ptrdiff_t>(nodes.size());
+  const auto is_of_batch = [](const Size& size) { return size.is_of_batch; };
+  std::string batch;
+  for (auto& [name, numbers] : std::exchange(sizes, {})) {
+    if (std::ranges::count_if(numbers, is_of_batch) == 1 && only_reshapes[name] &&
+        std::ranges::all_of(numbers, [](const Size& size) { return size.number > 0; }))
+      *std::ranges::find_if(numbers, is_of_batch) = {-1, false};  // Reshape infers it
+    if (std::ranges::none_of(numbers, is_of_batch)) {
+      sizes[name] = numbers;
+      continue;
+    }
     if (batch.empty())
-      batch = add_before("Shape", {inputs.front().name}, {{"start", batch_axis}, {"end", batch_axis + 1}});
+      batch = add(nullptr, "Shape", {inputs.front().name}, {{"start", batch_axis}, {"end", batch_axis + 1}});
     Names parts;
     for (const Size& size : numbers) {
       const std::string number = add_sizes(size.number);
-      parts.push_back(!size.is_of_batch ? number : size.number == 1 ? batch : add_before("Mul", {batch, number}));
+      parts.push_back(!size.is_of_batch ? number : size.number == 1 ? batch : add(nullptr, "Mul", {batch, number}));
     }
-    sizes.erase(name);
-    add_before("Concat", parts, {{"axis", int64_t{0}}});
-    before.back().outputs = {name};
+    add(nullptr, "Concat", parts, {{"axis", int64_t{0}}});
+    nodes.back().outputs = {name};
   }
-  nodes.insert(nodes.begin(), std::make_move_iterator(before.begin()), std::make_move_iterator(before.end()));
+  std::rotate(nodes.begin(), nodes.begin() + count, nodes.end());  // the new nodes come first
   remove_unused();
 }
 

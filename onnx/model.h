@@ -17,16 +17,19 @@ using Names = std::vector<std::string>;
 
 struct Node {
   std::string op;
-  Names inputs, outputs;  ///< names of values; empty for an optional input that is left out
+  Names inputs, outputs;  ///< names of values; an empty name is an optional input that is omitted
   Attributes attributes;
-  const Call* call = nullptr;  ///< the call that it was translated from
+  const Call* call = nullptr;  ///< the recorded call that the node was translated from
 };
 
-/// A size in the model: a number, or a multiple of the batch.
+/// A size in the model: `number`, or `number` times the batch size if `is_of_batch` is true.
 struct Size {
   int64_t number = 0;
   bool is_of_batch = false;
 };
+
+/// ONNX's number of an element type (TensorProto.DataType in onnx.proto).
+int64_t element_type(DType dtype);
 
 /// An input or output of the model.
 struct Port {
@@ -39,22 +42,23 @@ class Model {
  public:
   std::vector<Node> nodes;
   std::vector<std::pair<std::string, Array>> weights;
-  std::map<std::string, std::vector<Size>> sizes;  ///< one-dimensional integer inputs, for example target shapes
+  std::map<std::string, std::vector<Size>> sizes;  ///< int64 vectors by name, for example the shape for a Reshape node
   std::vector<Port> inputs, outputs;
 
   /// Adds a node and returns the name of its first output. Names of further outputs end in ".1", ".2" and so on.
   std::string add(const Call* call, const std::string& op, Names inputs, Attributes attributes = {}, int outputs = 1);
-  /// Adds an int64 vector of these numbers and returns its name.
+  /// Adds these numbers to `sizes` under a new name and returns the name.
   std::string add_sizes(const Dims& numbers);
-  /// Adds a constant and returns its name.
+  /// Adds the array to `weights` under a new name and returns the name.
   std::string add_constant(const Array& array);
 
   /// Removes nodes, weights and sizes that no output depends on.
   void remove_unused();
-  /// Generalises this model to any batch size, by comparing it (for a batch of `batch`) with the model for a batch of
-  /// `larger_batch`. Sizes that scale with the batch become multiples of it. Throws a ValueError for other differences.
+  /// Generalises this model, which is for batches of size `batch`, to any batch size. Compares it with the same model
+  /// for batches of size `larger_batch`: sizes that are proportional to the batch become multiples of it. Throws a
+  /// ValueError for other differences.
   void make_dynamic(const Model& larger, int64_t batch, int64_t larger_batch);
-  /// Replaces sizes that depend on the batch by nodes that compute them from axis `batch_axis` of the first input.
+  /// Replaces `sizes` that depend on the batch by nodes that compute them from axis `batch_axis` of the first input.
   void compute_sizes(int64_t batch_axis);
   /// The bytes of the file.
   std::string bytes() const;
@@ -63,7 +67,7 @@ class Model {
   int count_ = 0;
 };
 
-/// "call 3, conv2d (conv2d of features.3, net.cpp:41)", for messages.
+/// "'conv2d' (conv2d of features.3, net.cpp:41)", for error messages. `call` may be null.
 std::string description_of(const Call* call);
 
 }  // namespace gradus::graph::onnx

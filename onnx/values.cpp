@@ -41,8 +41,8 @@ bool same_place(const Region& a, const Region& b) {
          a.layout.dtype == b.layout.dtype;
 }
 
-// Slices of one array have its strides. They are disjoint if they are apart along an axis, or if no sum of steps along
-// axes gives their distance.
+// Slices of the same array have the same strides. Two such slices are disjoint if one ends before the other begins
+// along an axis, or if the distance of their first elements is not a sum of steps along the axes.
 bool overlap(const Region& a, const Region& b) {
   if (b.offset < a.offset) return overlap(b, a);
   if (b.offset >= end_of(a)) return false;
@@ -78,8 +78,10 @@ Cut::Cut(const Region& region, const Operand& operand) {
   while (!cut_first(count, axes, region, operand)) --count;
 }
 
-// Divides the row for the first `count` axes, from the widest stride to the narrowest. An axis is divided in steps of
-// its stride, or of the greatest common divisor with what is left of the row.
+// Divides the row so that the first `count` of the operand's axes, from the widest stride to the narrowest, are slices
+// of its axes. For each of them, the part of the row that is not divided yet is divided into pieces of the stride's
+// size, or of the greatest common divisor of this size and the part's. Returns false if that is not possible; then
+// fewer axes can be slices, and the others are `inner`.
 bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Operand& operand) {
   const StridedLayout& wanted = operand.layout;
   const int64_t distance =
@@ -93,7 +95,7 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
     if (extent > 1) row.push_back(extent), starts.push_back(start), sizes.push_back(size), steps.push_back(step);
     return start + (size - 1) * step < extent;
   };
-  Dims place = Dims::filled(wanted.ndim(), -1);  // each operand axis's position in `row`
+  Dims place = Dims::filled(wanted.ndim(), -1);  // for each axis of the operand, the axis of `row`, or -1
   for (int i = 0; i < axes.size(); ++i) {
     const int at = static_cast<int>(axes[i]);
     if (i >= count) {
@@ -110,17 +112,17 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
     if (inner_start + last_inner >= outer) return false;
     row.push_back(outer), starts.push_back(0), sizes.push_back(outer), steps.push_back(1);
   }
-  const auto is_inner = [&](int64_t axis) { return std::find(inner.begin(), inner.end(), axis) != inner.end(); };
+  const auto is_inner = [&](int64_t axis) { return std::ranges::find(inner, axis) != inner.end(); };
   for (int i = 0, next = row.size() - 1; i < place.size(); ++i)
     if (is_inner(i) || place[i] >= 0) order.push_back(is_inner(i) ? next++ : place[i]);
   for (int i = 0; i < row.size() - (inner.empty() ? 0 : 1); ++i)
-    if (std::find(order.begin(), order.end(), i) == order.end()) order.push_back(i);
+    if (std::ranges::find(order, i) == order.end()) order.push_back(i);
   return true;
 }
 
 Array Cut::inner_places(const StridedLayout& wanted) const {
   Dims axes = inner;
-  std::sort(axes.begin(), axes.end());
+  std::ranges::sort(axes);
   Shape shape;
   for (int64_t axis : axes) shape.push_back(wanted.shape[static_cast<int>(axis)]);
   const Array places = Array::empty(shape, DType::i64);
@@ -144,7 +146,7 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
     const bool is_inside = region.offset >= written.offset && end_of(region) <= end_of(written);
     return same_place(region, written) || (is_inside && is_dense(written));
   });
-  if (std::any_of(regions.begin(), regions.end(), [&](const Region& region) { return overlap(region, written); })) {
+  if (std::ranges::any_of(regions, [&](const Region& region) { return overlap(region, written); })) {
     Region& region = find(call, operand);
     region = with_part(call, region, operand, value);
   } else {
@@ -152,8 +154,9 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
   }
 }
 
-// A block surrounded by equal elements is a Pad. In the general case, indices spread the part over the whole region
-// along the axes that it covers only partly, and a mask selects between the spread part and the earlier value.
+// Inserts a part into a region's value. If the part is a block and all other elements are equal, this is one Pad node.
+// In the general case, Gather nodes enlarge the part to the region's size along the axes that it covers only partly,
+// and a Where node selects with a constant mask between the enlarged part and the earlier value.
 Region Values::with_part(const Call* call, Region region, const Operand& operand, const std::string& value) {
   if (region.layout.dtype != operand.layout.dtype) fail(call, operand, "that holds another type");
   const Cut cut(region, operand);
@@ -173,7 +176,7 @@ Region Values::with_part(const Call* call, Region region, const Operand& operand
   part.reshape(cut.sizes);
   std::string whole;
   if (region.value.empty() || value.empty()) {
-    whole = "";  // unknown if one of the two is unknown
+    whole = "";  // the whole has no value if the region or the part has none
     if (value.empty()) region.call = call;
   } else if (is_block && !region.filled_with.empty()) {
     whole = model_.add(call, "Pad", {part.value(), model_.add_sizes(pads), region.filled_with});
@@ -220,8 +223,7 @@ void Values::define(const Array& array, const std::string& value) {
         end_of(region) <= 0)
       continue;
     is_used = true;
-    const bool is_known = std::any_of(regions_[i].begin(), regions_[i].end(),
-                                      [&](const Region& known) { return overlap(known, region); });
+    const bool is_known = std::ranges::any_of(regions_[i], [&](const Region& known) { return overlap(known, region); });
     if (!is_known) regions_[i].push_back(region);
   }
   if (is_used) return;
@@ -247,7 +249,7 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   if (wanted.numel() == 0) return model_.add_constant(Array::empty(wanted.shape, wanted.dtype));
   if (operand.buffer < 0) fail(call, operand, "that no call and no input or weight has");
   if (extent_of(wanted).begin < 0) return read_reversed(call, operand);
-  const Region region = find(call, operand);  // a copy, because nodes may be added
+  const Region region = find(call, operand);
   GRADUS_CHECK(!region.value.empty(), ValueError, "to_onnx: ", description_of(region.call),
                " has no counterpart in ONNX here; its result is used by ", description_of(call));
   if (region.layout.dtype != wanted.dtype) fail(call, operand, "that holds another type");
@@ -270,10 +272,10 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
   return view.value();
 }
 
-/// An operand with negative strides: its elements in the order of memory, then reversed along these axes.
+/// Reads an operand with negative strides: reads its elements in the order of memory, then reverses these axes.
 std::string Values::read_reversed(const Call* call, Operand operand) {
   Dims axes, last, before_first, steps;
-  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element that is first in memory
+  operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element with the lowest address
   for (int i = 0; i < operand.layout.ndim(); ++i) {
     if (operand.layout.strides[i] >= 0) continue;
     operand.layout.strides[i] = -operand.layout.strides[i];
@@ -302,10 +304,10 @@ Region& Values::find(const Call* call, const Operand& operand) {
   return regions[parts[0]];
 }
 
-/// Joins adjacent slices of one array along an axis into one value. Does nothing for other parts.
+/// If the parts are adjacent slices of an array along one axis, joins them into one value with a Concat node.
 void Values::concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
-  std::sort(parts.begin(), parts.end(), [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
+  std::ranges::sort(parts, [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
   Region whole = regions[parts[0]];
   int axis = -1;
   Names values = {whole.value};
@@ -332,8 +334,8 @@ void Values::concatenate(const Call* call, const Operand& operand, std::vector<s
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Joins parts of an array that the pass made into one value. Each is inserted into a row of zeros, which stand for the
-/// elements that no call has written.
+/// Joins parts of an array that the pass created into one value: inserts each part into a row of zeros. Elements that
+/// no call has written are then 0.
 void Values::join(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   const auto buffer = static_cast<size_t>(operand.buffer);
   std::vector<Region>& regions = regions_[buffer];
@@ -355,15 +357,15 @@ void Values::join(const Call* call, const Operand& operand, std::vector<size_t>&
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Replaces several regions by one, whose index is `parts` afterwards.
+/// Replaces the regions with the indices `parts` by `whole`, and `parts` by the index of `whole`.
 void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
-  std::sort(parts.begin(), parts.end());
+  std::ranges::sort(parts);
   for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
   parts = {regions.size()};
   regions.push_back(std::move(whole));
 }
 
-/// An array from before the pass without a name becomes a constant of the model, as one row of elements.
+/// The region of an array from before the pass that has no name: a constant of the model with the buffer's elements.
 Region& Values::external(const Call* call, const Operand& operand) {
   const auto at = static_cast<size_t>(operand.buffer);
   const Buffer& buffer = buffers_[at];

@@ -1,4 +1,5 @@
-// Tracks which values of an ONNX model are in the buffers of a recording, and converts them to what operands read.
+// Tracks which value of an ONNX model each part of a recording's memory holds, and converts these values to the views
+// that operands read.
 #pragma once
 
 #include <gradus/graph/graph.h>
@@ -6,47 +7,49 @@
 
 namespace gradus::graph::onnx {
 
-/// Elements of a buffer whose contents are a value of the model.
+/// An array in a buffer, and the value of the model that the array holds.
 struct Region {
-  int64_t offset = 0;  ///< in bytes; negative if calls use only the end of a larger array
+  int64_t offset = 0;  ///< of the first element in the buffer, in bytes; negative if the buffer is the end of the array
   StridedLayout layout;
-  std::string value;             ///< empty if the model has no value for it
-  const Call* call = nullptr;    ///< the call that wrote it
-  std::string filled_with = {};  ///< a scalar that all elements equal; empty if there is none
+  std::string value;             ///< name of the value; empty if the model has no value for the array
+  const Call* call = nullptr;    ///< the call that wrote the array
+  std::string filled_with = {};  ///< name of a scalar value if all elements are equal to it, else empty
 };
 
-/// The offset of its end in bytes.
+/// The offset of the region's end in bytes.
 int64_t end_of(const Region& region);
 /// The region that an operand covers.
 Region region_of(const Operand& operand, const std::string& value = {});
-/// Returns true if there are no gaps between its elements.
+/// Returns true if there are no gaps between the region's elements.
 bool is_dense(const Region& region);
-/// Returns true if both consist of the same elements in the same order.
+/// Returns true if a and b consist of the same elements in the same order.
 bool same_place(const Region& a, const Region& b);
-/// Returns true if both may have an element in common.
+/// Returns false only if a and b have no element in common.
 bool overlap(const Region& a, const Region& b);
 
-/// Describes an operand as a slice of a dense region. The region's elements form one row, which is divided into axes
-/// such that each stride of the operand is a step along one of them.
+/// Describes an operand as a slice of a dense region. The region's elements, in the order of memory, are regarded as an
+/// array of shape `row`, which is chosen so that each stride of the operand is a step along one axis of this array. For
+/// example, an operand of shape (2, 3) with strides (8, 2) is the slice [0:2, 0:3, 0:1] of a row of shape (2, 4, 2).
 struct Cut {
   Cut(const Region& region, const Operand& operand);
-  /// The places of the elements along `inner` in the row's last axis, in the operand's order.
+  /// The positions in the row's last axis of the operand's elements along the axes `inner`, in the operand's order.
   Array inner_places(const StridedLayout& wanted) const;
 
-  Dims row;                   ///< the sizes of the axes
-  Dims starts, sizes, steps;  ///< the operand's slice of each axis
-  Dims order;                 ///< the axes in the operand's order, then those from which it takes one element
-  /// The operand's axes that are not steps along axes of the row, for example overlapping windows. Their elements are
-  /// in the last axis of the row, which is read completely.
+  Dims row;                   ///< the sizes of the row's axes
+  Dims starts, sizes, steps;  ///< the operand's slice of each axis of the row
+  Dims order;                 ///< the row's axes in the operand's order, then those of which it has a single element
+  /// Axes of the operand whose strides are no steps along an axis of the row, for example those of overlapping windows.
+  /// Their elements are in the row's last axis, which is read completely.
   Dims inner;
-  int64_t inner_start = 0;  ///< the first element in that axis
+  int64_t inner_start = 0;  ///< position of the first of these elements in the row's last axis
 
  private:
   Cut() = default;
   bool cut_first(int count, const Dims& axes, const Region& region, const Operand& operand);
 };
 
-/// Applies views to a value one after the other. A node is added only if it changes something.
+/// Applies transpositions, reshapes and slices to a value one after the other. A step that changes nothing adds no
+/// node.
 class ViewChain {
  public:
   ViewChain(Model& model, const Call* call, std::string value, Dims shape)
@@ -66,7 +69,7 @@ class ViewChain {
     else reshape(shape);
   }
   void reshape(const Dims& shape) { shape_ = shape; }
-  /// Takes shape[i] elements of each axis: starts[i], starts[i] + steps[i], …
+  /// Takes shape[i] elements of each axis i, at starts[i], starts[i] + steps[i], …
   void slice(const Dims& starts, const Dims& shape, const Dims& steps) {
     Dims axes, from, to, by;
     for (int i = 0; i < shape.size(); ++i) {
@@ -76,7 +79,7 @@ class ViewChain {
     }
     if (!axes.empty()) add("Slice", {from, to, axes, by}, {}, shape);
   }
-  /// Replaces the last axis by the axes of `places`, which hold the indices of the elements to take.
+  /// Replaces the last axis by the axes of `places`, which has the indices of the elements to take.
   void gather(const Array& places) {
     Dims shape(shape_.begin(), static_cast<size_t>(shape_.size() - 1));
     for (int64_t size : places.shape()) shape.push_back(size);
@@ -90,7 +93,7 @@ class ViewChain {
   }
 
  private:
-  void make() {  // adds the node of a pending reshape
+  void make() {  // adds a Reshape node if the last reshape() has not been done yet
     if (!(shape_ == made_)) value_ = model_.add(call_, "Reshape", {value_, model_.add_sizes(shape_)});
     made_ = shape_;
   }
@@ -104,27 +107,28 @@ class ViewChain {
   Model& model_;
   const Call* const call_;
   std::string value_;
-  Dims shape_, made_;  // shapes of the view and of value_; they differ while a reshape is pending
+  Dims shape_, made_;  // shapes of the view and of value_; they differ until make() adds the node of a reshape
 };
 
-/// The values in the buffers of a recording.
+/// The values in the buffers of a recording, as lists of regions that do not overlap.
 class Values {
  public:
   Values(Model& model, const Graph& graph)
       : model_(model), buffers_(graph.buffers()), regions_(graph.buffers().size()) {}
 
-  /// Records that the operand's elements are `value` from now on, which has the operand's shape. If they are a part of
-  /// a known region, nodes are added that insert the part. `filled_with` is a scalar that all elements equal, if there
-  /// is one.
+  /// Records that the operand's elements are `value`, which has the operand's shape, from now on. If the operand is a
+  /// part of a known region, adds nodes that insert the part into the region's value. `filled_with` may be a scalar
+  /// value that all elements are equal to.
   void write(const Call* call, const Operand& operand, const std::string& value, const std::string& filled_with = "");
-  /// Records that of the elements written by `whole` only `part` is known from now on.
+  /// Records that of the elements of `whole`, which a call wrote, only `part` has a value from now on.
   void replace(const Operand& whole, const Operand& part, const std::string& value);
-  /// Records the value of an array from before or outside the pass. Does nothing for elements that are known already.
+  /// Records the value of an array that no call of the pass wrote. Does nothing for elements that already have a value.
   void define(const Array& array, const std::string& value);
-  /// The value that an operand reads, in its shape. Adds the nodes that derive it from what was written. Axes in the
-  /// mask `may_be_1` that the operand repeats (stride 0) keep size 1. Throws a ValueError if there is no such value.
+  /// The value that an operand reads, in the operand's shape. Adds the nodes that compute it from the values of
+  /// regions. Axes in the mask `may_be_1` that the operand repeats (stride 0) get size 1. Throws a ValueError if no
+  /// value is known.
   std::string read(const Call* call, const Operand& operand, uint32_t may_be_1 = 0);
-  /// The elements of the array as an operand. Its buffer is -1 if no call uses them and define() did not get them.
+  /// The array as an operand. Its buffer is -1 if no call uses the array and define() was not called for it.
   Operand operand_of(const Array& array) const;
 
  private:
@@ -137,7 +141,7 @@ class Values {
   Region& external(const Call* call, const Operand& operand);
 
   Model& model_;
-  std::vector<Buffer> buffers_;               // the graph's, then others from define()
+  std::vector<Buffer> buffers_;               // the graph's buffers, then those that define() added
   std::vector<std::vector<Region>> regions_;  // by buffer
 };
 

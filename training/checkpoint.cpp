@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/core/version.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/serialize.h>
@@ -83,7 +84,7 @@ const Tensor& entry(const State& state, const std::string& key, const Shape& siz
 }  // namespace
 
 std::string detail::type_name(const std::type_info& type) {
-  const std::string name = nn::detail::demangled(type);
+  const std::string name = platform::demangled(type);
   return name.substr(0, name.find('<'));
 }
 

@@ -1,7 +1,7 @@
-// The backend "cuda": our own kernels, with a folder for each family (README.md), and cuBLAS for matrix products.
-// Deterministic: there are no atomics on floating-point numbers, and the order of sums depends only on shapes and
-// device. No operator waits for the device or copies from it, so that every operator can be captured into a graph. The
-// backend "cudnn" derives from this class.
+// The backend "cuda": gradus's own kernels, with a folder for each family of operators (README.md), and cuBLAS for
+// matrix products. Its results are deterministic: there are no atomics on floating-point numbers, and the order of sums
+// depends only on shapes and device. No operator waits for the device or copies from it, so every operator can be
+// captured into a graph. The backend "cudnn" derives from this class.
 #pragma once
 
 #include <memory>
@@ -126,8 +126,9 @@ class CudaBackend : public Backend {
   void update_scale(const MutableView& block, const ScaleRule& rule) override;
 };
 
-/// Memory, streams, events and captured graphs of the CUDA devices. Null, with the reason in `*why_not`, on a machine
-/// without a driver or a device. Throws ValueError if the environment variable GRADUS_CUDA_MAX_CAPABILITY is invalid.
+/// The runtime of the CUDA devices: memory, streams, events and captured graphs. On a machine without a driver or a
+/// device, returns null and sets *why_not to the reason. Throws ValueError if the environment variable
+/// GRADUS_CUDA_MAX_CAPABILITY is invalid.
 std::unique_ptr<DeviceRuntime> make_cuda_runtime(std::string* why_not);
 
 }  // namespace gradus

@@ -1,5 +1,5 @@
-// Registers the backend "cuda" in programs that link this room (core/registry.h), and names the versions of the libraries
-// that it calls and the architecture of its kernels.
+// Registers the backend "cuda" in programs that link the target gradus_cuda (core/registry.h), and reports the versions
+// of the libraries that it calls and the architecture of its kernels.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>

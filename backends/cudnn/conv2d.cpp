@@ -1,6 +1,6 @@
-// Convolutions by cuDNN, where select() leaves them to the library. cuDNN's engines need operands that are all NCHW or
-// all NHWC. Operands in another layout than the plan's are copied; nothing is copied in a net that is channels-last
-// throughout.
+// Runs the convolutions for which select() chooses cuDNN. cuDNN's engines need operands that are either all NCHW or all
+// NHWC, so operands that do not have the plan's layout are copied. In a net that is channels-last throughout nothing is
+// copied.
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/backends/cudnn/engine.h>
@@ -18,7 +18,7 @@ using cuda_detail::ConvPlan;
 using cuda_detail::ConvProblem;
 using cuda_detail::LibraryTiling;
 
-// A convolution for an engine: a call, or its equivalent with other operands.
+// The convolution that an engine computes: that of the call, or an equivalent one with other operands (flip_transpose).
 struct Convolution {
   const char* name;  // of the operator
   const ConvProblem& problem;
@@ -26,7 +26,7 @@ struct Convolution {
   const View* bias;       // null: the engine computes neither bias nor ReLU
 };
 
-// The convolution in cuDNN's terms.
+// Describes the convolution for find_engine().
 EngineRequest request(const Convolution& c, const ConvPlan& plan) {
   const auto sizes = [](const View& view) {
     return std::array<int64_t, 4>{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
@@ -58,7 +58,7 @@ MutableView writable(const View& view) {
   return result;
 }
 
-// An operand as engines need it: dense, aligned and in the layout of the plan. If it is not, a copy takes its place.
+// An operand that is dense, aligned and in the layout of the plan, as engines need it: the view itself or a copy.
 class Reachable {
  public:
   Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : x_(x), data_(x.data) {
@@ -70,7 +70,7 @@ class Reachable {
     data_ = copy_.data();
   }
   const void* data() const { return data_; }
-  /// Copies the result to the operand if it is in a copy.
+  /// If the engine wrote the result into a copy, copies it to the view.
   void deliver(Backend& backend) const {
     if (copy_.defined()) backend.copy(copy_, writable(x_));
   }
@@ -81,7 +81,7 @@ class Reachable {
   Array copy_;
 };
 
-// Runs an engine of cuDNN as planned; returns false if none supports the problem.
+// Runs an engine of cuDNN as planned. Returns false if no engine supports the problem.
 bool run_engine(const ConvPlan& plan, const ConvOperands& call, const Convolution& c) {
   Backend& backend = call.backend;
   const ConvPass pass = c.problem.pass;
@@ -108,7 +108,7 @@ bool run_engine(const ConvPlan& plan, const ConvOperands& call, const Convolutio
   return true;
 }
 
-// The filters of flip_transpose(): a copy of w (K, C, R, S) as (C, K, R, S), with the taps in reverse order.
+// The filters of flip_transpose(): a copy of w (K, C, R, S) as (C, K, R, S), with rows and columns in reverse order.
 Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand& flipped) {
   View from = w;
   std::swap(from.shape[0], from.shape[1]), std::swap(from.strides[0], from.strides[1]);
@@ -154,8 +154,8 @@ bool launch_engine(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
 
 cuda_detail::ConvCandidates CudnnBackend::conv_candidates() const { return cudnn_detail::conv_candidates(); }
 
-// If a kernel of the base class computes dw, it also applies the mask. Otherwise dy is masked once for all three
-// gradients.
+// If a kernel of the base class computes dw, that kernel also applies the mask of the ReLU to dy. If cuDNN computes dw,
+// a separate kernel masks dy once, before the three gradients are computed.
 void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   using cuda_detail::ConvPass;
   const auto is_for_library = [&] {

@@ -16,7 +16,7 @@ cudnnDataType_t type_of(DType dtype) {
 // Half types are summed in float32.
 cudnnDataType_t sum_type(DType dtype) { return dtype == DType::f64 ? CUDNN_DATA_DOUBLE : CUDNN_DATA_FLOAT; }
 
-// The names of the attributes of the three passes of a convolution.
+// The names of a convolution node's attributes, which are different for each of the three passes.
 struct Names {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, x, w, y, alpha, beta;

@@ -1,4 +1,4 @@
-// A convolution in cuDNN's graph interface: a convolution node and, if asked for, nodes for the bias and ReLU.
+// A convolution in cuDNN's graph interface: a convolution node and, if requested, nodes for the bias and the ReLU.
 #pragma once
 
 #include <array>
@@ -13,7 +13,8 @@ namespace gradus::cudnn_detail {
 
 using cuda_detail::ConvPass;
 
-/// A convolution that cuDNN is asked for, as one comparable value: the key by which engines are cached.
+/// The description of a convolution on which the choice of an engine depends. It is the key under which engines are
+/// cached.
 struct EngineRequest {
   ConvPass pass = ConvPass::forward;
   bool bias = false, relu = false;  // forward
@@ -31,7 +32,7 @@ struct EngineRequest {
 /// Describes the problem in messages: "y of x (8, 3, 32, 32), w (16, 3, 3, 3), …".
 std::string describe(const EngineRequest& problem);
 
-/// The ids of the graph's tensors that are in memory.
+/// The ids of the graph's tensors that are in memory (others are virtual: one node passes them to the next).
 enum TensorId : int64_t { kX = 1, kW, kY, kBias, kAddend };
 
 /// The alignment in bytes that every tensor in memory must have.
@@ -43,8 +44,8 @@ struct ConvGraph {
   bool addend = false;
 };
 
-/// The graph of `problem`, or null if cuDNN does not support it. With `addend` it is y = relu(conv + 0 addend + bias),
-/// the pattern for which cuDNN has precompiled engines with a bias.
+/// The graph of `problem`, or null if cuDNN does not support it. If `addend` is true, the graph computes y = relu(conv
+/// + 0 addend + bias): cuDNN has precompiled engines with a bias only for this pattern.
 std::shared_ptr<const ConvGraph> make_graph(const EngineRequest& problem, cudnnHandle_t handle, bool addend);
 
 }  // namespace gradus::cudnn_detail

@@ -1,6 +1,6 @@
-// The backend "cudnn": the backend "cuda" with cuDNN's convolutions. The base class computes what cuDNN does not
-// support, or computes more slowly; observers see in the implementation name which of the two ran. The switches are in
-// core/runtime/cuda.h.
+// The backend "cudnn": the backend "cuda" with cuDNN's convolutions. The base class computes the convolutions that
+// cuDNN does not support or computes more slowly. The implementation name that observers see says which library ran.
+// The switches (TF32, determinism, timed engines) are in core/runtime/cuda.h.
 #pragma once
 
 #include <gradus/backends/cuda/cuda_backend.h>

@@ -1,5 +1,5 @@
-// The objects of cuDNN's graph interface: descriptors with typed attributes. Attributes are set, then frozen by
-// finalize(); after that, other descriptors can refer to the object.
+// Descriptor: an object of cuDNN's graph interface, which has typed attributes. Its attributes are set first;
+// finalize() then freezes them, after which other descriptors can refer to the object.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace gradus::cudnn_detail {
 
-// cuDNN's name for a C++ type.
+// cuDNN's enumerator for a C++ type.
 template <class T>
 inline constexpr cudnnBackendAttributeType_t attribute_type = T::no_such_attribute_type;
 template <>
@@ -90,7 +90,7 @@ class Descriptor {
     found.resize(static_cast<size_t>(std::min(count, most)));
     return found;
   }
-  /// The number of descriptors that an attribute holds; parts() returns the first `count` of them, of type `type`.
+  /// The number of descriptors in an attribute. parts() returns the first `count` of them; their type is `type`.
   int64_t count_parts(cudnnBackendAttributeName_t name) const {
     int64_t count = 0;
     GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &count, nullptr));

@@ -14,11 +14,11 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-// This engine of cuDNN 9.14 has relative errors of 5e-4 in float32 weight gradients of one channel (our kernels: 1e-7),
-// but no numerical note says so.
+// The number of an engine of cuDNN 9.14 whose float32 weight gradients of one channel have relative errors of 5e-4 (our
+// kernels: 1e-7). No numerical note of cuDNN mentions this, so is_allowed() excludes the engine by number.
 constexpr int64_t kInaccurateWeightEngine = 17;
 
-// Returns true if the engine computes only as the problem allows, according to cuDNN's numerical notes.
+// Returns true if the engine keeps the rules of the problem (TF32, determinism) according to cuDNN's numerical notes.
 bool is_allowed(const Descriptor& config, const EngineRequest& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const Descriptor& engine = engines.at(0);
@@ -37,7 +37,7 @@ bool is_allowed(const Descriptor& config, const EngineRequest& problem) {
   return true;
 }
 
-// The engines for the graph, in the order in which cuDNN expects them to be fast.
+// The engines for the graph; cuDNN expects the first one to be the fastest.
 std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor);
@@ -47,8 +47,8 @@ std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode
                           heuristics.count_parts(CUDNN_ATTR_ENGINEHEUR_RESULTS));
 }
 
-// Milliseconds of the fastest of three runs after a first run; infinity if the engine fails, for example for lack of
-// memory.
+// Runs the engine four times. Returns the milliseconds of the fastest of the last three runs, or infinity if the engine
+// fails, for example for lack of memory.
 double time_of(const Engine& engine, const EngineRequest& problem, const EngineOperands& operands) try {
   DeviceRuntime& cuda = runtime(DeviceType::cuda);
   const Stream stream = cuda.current_stream(problem.device);
@@ -65,8 +65,9 @@ double time_of(const Engine& engine, const EngineRequest& problem, const EngineO
   return fastest;
 } catch (const Error&) { return std::numeric_limits<double>::infinity(); }
 
-// The first allowed engine that supports the problem or, if engines are timed, the fastest of the first kMostTimed.
-// Heuristic mode B is asked before mode A because it finds faster engines for wgrad, and equally fast ones otherwise.
+// The first allowed engine that supports the problem or, if problem.timed is set, the fastest of the first kMostTimed.
+// cuDNN's heuristic mode B is tried before mode A, because it finds faster engines for wgrad and equally fast engines
+// for fprop and dgrad.
 std::unique_ptr<Engine> choose_engine(const EngineRequest& problem, const EngineOperands& operands, bool addend) {
   constexpr int kMostTimed = 10;
   const cudnnHandle_t handle = handle_of(problem.device);
@@ -97,8 +98,7 @@ std::unique_ptr<Engine> make_engine(const EngineRequest& problem, const EngineOp
   return engine;
 }
 
-// A captured graph keeps using the code of its engines, so engines that were captured stay loaded until the program
-// ends.
+// Keeps an engine loaded until the program ends, because a captured graph contains launches of its code.
 void keep_loaded(std::shared_ptr<const Engine> engine) {
   static std::mutex mutex;
   static auto* const kept = new std::vector<std::shared_ptr<const Engine>>;
@@ -108,10 +108,11 @@ void keep_loaded(std::shared_ptr<const Engine> engine) {
 
 }  // namespace
 
-// The engines of one thread. They are not shared, because some engines cannot be executed by two threads at a time.
+// The engines of one thread. Threads do not share engines, because two threads cannot run some of them at the same
+// time.
 class EngineCache {
  public:
-  /// The engine for a problem; null if no engine supports it, which is cached, too.
+  /// The engine for a problem, or null if no engine supports it. Both results are cached.
   const Engine* find(EngineRequest problem, const EngineOperands& operands) {
     const bool captures = cuda_detail::this_thread_captures();
     auto found = entries_.find(problem);
@@ -163,7 +164,7 @@ Engine::Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> gr
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle);
   plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_);
-  // Any error only excludes this engine; the next one may work.
+  // After any error supported_ stays false, and choose_engine() tries the next engine.
   if (cudnnBackendFinalize(plan_.get()) != CUDNN_STATUS_SUCCESS) return;
   workspace_ = static_cast<size_t>(plan_.values<int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, 1).at(0));
   supported_ = workspace_ <= problem.workspace_limit;

@@ -1,18 +1,18 @@
-// An execution plan of cuDNN: the engine that was chosen for a convolution, ready to run.
+// Engine: one of cuDNN's implementations of a convolution with its execution plan, ready to run.
 #pragma once
 
 #include <gradus/backends/cudnn/conv_graph.h>
 
 namespace gradus::cudnn_detail {
 
-/// The addresses of the operands, one of which is the result. `bias` is null if the problem has none.
+/// The addresses of the operands, one of which is the result. `bias` is null if the problem has no bias.
 struct EngineOperands {
   const void *x, *w, *y, *bias;
 };
 
 class Engine {
  public:
-  /// `config` is cuDNN's configuration of an engine for `graph`. Call run() only if supported() is true.
+  /// `config` is cuDNN's configuration of an engine for `graph`. run() may be called only if supported() returns true.
   Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config, cudnnHandle_t handle);
 
   /// Returns false if the engine refuses the problem or needs too much scratch memory.
@@ -30,7 +30,7 @@ class Engine {
 };
 
 /// The engine for `problem`, from this thread's cache or a new one; null if no engine of cuDNN supports the problem. If
-/// engines are timed, they run on `operands` and overwrite the result.
+/// problem.timed is set, candidates are timed: they run on `operands` and overwrite the result.
 const Engine* find_engine(const EngineRequest& problem, const EngineOperands& operands);
 
 }  // namespace gradus::cudnn_detail

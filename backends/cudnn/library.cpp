@@ -9,7 +9,7 @@
 namespace gradus::cudnn_detail {
 namespace {
 
-// What the user can do about an error, if that is known.
+// What the user can do about an error, or "" if that is not known.
 const char* remedy(cudnnStatus_t status) {
   switch (status) {
     case CUDNN_STATUS_SUBLIBRARY_LOADING_FAILED:

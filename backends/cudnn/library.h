@@ -1,5 +1,5 @@
-// The library cuDNN: the handles and engines of a thread, and errors, which become DeviceError with the call, cuDNN's
-// message, the op that was running and its operands.
+// The library cuDNN: the handle and the engines of each thread, and errors. An error becomes a DeviceError that names
+// the call, cuDNN's message, the running operator and its operands.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,8 @@
 
 namespace gradus::cudnn_detail {
 
-/// Names what this thread uses cuDNN for during the lifetime of the object: error messages contain describe(subject).
+/// During the lifetime of this object, error messages of this thread contain describe(subject), for example the
+/// convolution that cuDNN is called for.
 class Subject {
  public:
   template <class T>
@@ -50,16 +51,16 @@ inline bool is_unsupported(cudnnStatus_t status) {
 
 class EngineCache;
 
-/// A handle, and the engines that were made with it.
+/// A cuDNN handle, and the engines that were created with it.
 struct Context {
   cudnnHandle_t handle = nullptr;
   std::shared_ptr<EngineCache> engines;
 };
 
-/// This thread's context for device `index`, which must be the current device. When the thread ends, the context is
-/// left to a later thread.
+/// This thread's context for device `index`, which must be the current device. When the thread ends, a later thread may
+/// reuse the context.
 Context& context_of(int index);
-/// The handle of that context, set to this thread's stream. Device `index` must be the current device.
+/// The handle of context_of(index), set to this thread's stream. Device `index` must be the current device.
 cudnnHandle_t handle_of(int index);
 
 }  // namespace gradus::cudnn_detail

@@ -1,4 +1,4 @@
-// Registers the backend "cudnn" in programs that link this room (core/registry.h).
+// Registers the backend "cudnn" in programs that link the target gradus_cudnn (core/registry.h).
 #include <gradus/backends/cudnn/cudnn_backend.h>
 #include <gradus/core/registry.h>
 

@@ -1,4 +1,5 @@
-// Which convolutions cuDNN can compute, and which of them faster than the kernels of the backend "cuda".
+// Decides which convolutions cuDNN can compute, and which of them it computes faster than the kernels of the backend
+// "cuda".
 #include <gradus/backends/cudnn/select.h>
 
 #include <algorithm>
@@ -25,7 +26,7 @@ MathMode math_mode(const ConvProblem& p, const DeviceProperties& device) {
 
 template <bool kTf32>
 bool can_run(const ConvProblem& p, const DeviceProperties& device) {
-  if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for it
+  if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for this case
   return p.has_ordinary_sizes() && (math_mode(p, device) == MathMode::tf32) == kTf32;
 }
 
@@ -44,7 +45,8 @@ bool can_flip(const ConvProblem& p, const DeviceProperties& device) {
 
 bool is_better(const ConvProblem& p, const DeviceProperties& device) { return !is_better_than_library(p, device); }
 
-/// In exact float32, cuDNN's fprop reaches almost twice the throughput of its dgrad, except for few channels.
+/// Returns true if dgrad is faster as fprop with flipped filters: in exact float32, cuDNN's fprop reaches almost twice
+/// the throughput of its dgrad, except for few channels.
 bool is_better_flipped(const ConvProblem& p, const DeviceProperties& device) {
   constexpr int64_t few_channels = 32;
   return p.is_library_exact(device) && p.channels() > few_channels && is_better(p, device);
@@ -55,7 +57,8 @@ ConvPlan plan_engine(const ConvProblem& p, const DeviceProperties& device) {
 }
 
 ConvPlan plan_flipped(const ConvProblem& p, const DeviceProperties& device) {
-  // Memory is scarce during backward, and engines that use Fourier space ask for a multiple of the images' size.
+  // The workspace is limited to the size of the images, because memory is scarce during backward and engines that
+  // compute by FFT would need a multiple of it.
   const int64_t images = (p.x.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype));
   return {.math_mode = math_mode(p, device),
           .tiling = LibraryTiling{is_channels_last(flip_transpose(p)),

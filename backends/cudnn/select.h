@@ -1,25 +1,27 @@
-// cuDNN as algorithms for convolutions, among those of the backend "cuda". Host code without CUDA.
+// cuDNN's convolutions as algorithms that select() can choose, like those of the backend "cuda" (conv2d/select.h). Host
+// code without CUDA.
 #pragma once
 
 #include <gradus/backends/cuda/conv2d/select.h>
 
 namespace gradus::cudnn_detail {
 
-/// An engine with bias and ReLU, dgrad as fprop with flipped and transposed filters, and an engine for the convolution
-/// alone, after which other kernels apply bias and ReLU.
+/// kFused: an engine that also applies bias and ReLU. kFlipped: dgrad as fprop with flipped and transposed filters.
+/// kEngine: an engine for the convolution alone; other kernels apply bias and ReLU afterwards.
 extern const cuda_detail::ConvAlgorithm kFused, kFlipped, kEngine;
-/// The same with TF32; kFlipped is exact.
+/// kFused and kEngine with TF32. (kFlipped computes in exact float32.)
 extern const cuda_detail::ConvAlgorithm kFusedTf32, kEngineTf32;
 
 cuda_detail::ConvLaunch launch_fused, launch_flipped, launch_engine;  // conv2d.cpp
 
-/// Returns true if cuDNN can compute the problem, and is the faster one.
+/// Returns true if cuDNN can compute the problem faster than the kernels of the backend "cuda".
 bool is_for_library(const cuda_detail::ConvProblem& problem, const cuda_detail::DeviceProperties& device);
 
-/// The algorithms of the backend "cudnn" in the order of preference: cuDNN's before those of the backend "cuda".
+/// The algorithms of the backend "cudnn" in the order of preference: first cuDNN's, then those of the backend "cuda".
 cuda_detail::ConvCandidates conv_candidates();
 
-/// Rewrites dgrad without a stride as the forward convolution of dy with dense, flipped and transposed filters.
+/// Rewrites the dgrad of a convolution with stride 1 as the fprop of dy with flipped and transposed filters, which are
+/// dense.
 cuda_detail::ConvProblem flip_transpose(const cuda_detail::ConvProblem& problem);
 
 }  // namespace gradus::cudnn_detail

@@ -1,4 +1,4 @@
-// Selects the instruction set of the kernels.
+// Selects the instruction set of the kernels at run time.
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
@@ -20,7 +20,7 @@ CpuIsa initial_isa() {
 }
 
 #if defined(__x86_64__)
-// Some processors with AVX-512 also have bfloat16 dot products.
+// The kernels of AVX-512, with those for bfloat16 dot products if the processor has them.
 const openmp_detail::KernelTable& avx512_table() {
   static const openmp_detail::KernelTable table = [] {
     openmp_detail::KernelTable best = openmp_detail::avx512::kernels();

@@ -1,4 +1,4 @@
-// Builds the kernel table of one instruction set. Each kernels_*.cpp defines GRADUS_ISA and includes this file.
+// Builds the kernel table of one instruction set. Each file kernels_*.cpp defines GRADUS_ISA and includes this header.
 #pragma once
 
 #include <gradus/backends/openmp/conv2d/direct_kernel.h>
@@ -24,7 +24,7 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
   return {{optimizer_step<T, Rule>}...};
 }
 
-// The kernels that Kernels<T> lists under the same names.
+// The members of Kernels<T> that are set to the functions of the same names.
 // clang-format off
 #define GRADUS_KERNELS(KERNEL)                                                                                   \
   KERNEL(pack_a) KERNEL(pack_b) KERNEL(block) KERNEL(row_dots) KERNEL(combine_rows)                              \
@@ -52,7 +52,7 @@ constexpr Kernels<T> kernels_of_type() {
   return table;
 }
 
-// Implementation name for observers, with the instruction set: `name`_avx2.
+// The implementation name for observers: `name` with the instruction set, for example "direct_avx2".
 #define GRADUS_TEXT_OF(isa) #isa
 #define GRADUS_TEXT(isa) GRADUS_TEXT_OF(isa)
 #define GRADUS_NAMED(name) name "_" GRADUS_TEXT(GRADUS_ISA)

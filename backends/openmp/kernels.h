@@ -1,5 +1,6 @@
-// Interface of the files that are compiled once per instruction set: a table of plain functions. This header generates
-// no code, so that no function compiled for AVX-512 can be linked into code for an older processor.
+// The interface of the kernels, which are compiled once per instruction set: a table of plain functions. This header
+// generates no code. Otherwise the linker could choose a function that was compiled for AVX-512 for all files that
+// include it, and programs would fail on older processors.
 #pragma once
 
 #include <cstdint>
@@ -11,17 +12,18 @@
 
 namespace gradus::openmp_detail {
 
-/// C = A B for one block of rows x columns. A is packed by pack_a or read in place; rows of B have stride b_row_stride.
-/// B is read in tiles of Kernels::tile_columns columns (tile t starts at b + t * b_tile_step) in whole vectors, so its
-/// rows must be readable up to the next multiple of the vector size. Only the block of C is written.
+/// C = A B for one block of `rows` x `columns`. A is packed by pack_a() or read in place; the rows of B have stride
+/// b_row_stride. B is read in tiles of Kernels::tile_columns columns (tile t starts at b + t * b_tile_step). Since it
+/// is read in whole vectors, its rows must be readable up to the next multiple of the vector size. Only the block of C
+/// is written.
 template <class T>
 struct BlockArgs {
   int64_t rows, columns, depth;
   const T* a;
-  int64_t a_step = 0, a_row_stride = 1;  ///< 0: packed; else A[m, k] is a[m * a_row_stride + k * a_step]
+  int64_t a_step = 0, a_row_stride = 1;  ///< a_step 0: A is packed; else A[m, k] is a[m * a_row_stride + k * a_step]
   const T* b;
   int64_t b_row_stride, b_tile_step;
-  bool b_packed = false;  ///< by pack_b: tiles are contiguous in memory
+  bool b_packed = false;  ///< B is packed by pack_b(): its tiles are contiguous in memory
   T* c;
   int64_t c_row_stride;
   bool accumulate = false;         ///< C += A B
@@ -29,8 +31,8 @@ struct BlockArgs {
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
 };
 
-/// A term of a direct convolution's sum: `rows` planes (at most kDirectReach), each shifted by one row, starting at
-/// `offset`. The first one starts at row `row` of its plane.
+/// A term of a direct convolution's sum: `rows` planes (at most kDirectReach), each shifted by one row against the
+/// previous one. The first of them starts at `offset`, which is row `row` of its plane.
 struct DirectTerm {
   int64_t offset, rows, row;
 };
@@ -49,7 +51,7 @@ struct DirectArgs {
   int64_t term_count;
   const T* weights;
   int64_t weight_count;
-  const T* bias;  ///< null: none
+  const T* bias;  ///< null if there is no bias
   bool relu;
   T* out;
   int64_t out_step, out_pitch;
@@ -80,20 +82,22 @@ struct Matrix {
   Matrix transposed() const { return {data, column_stride, row_stride}; }
 };
 
-/// c (rows, columns) = a (rows, depth) b (depth, columns) + the given terms. B's elements may have a half type.
+/// c (rows, columns) = a (rows, depth) b (depth, columns) + c (if `accumulate`) + the biases that are not null. The
+/// elements of b may have a half type.
 template <class T, class B = T>
 struct GemmArgs {
   int64_t rows, columns, depth;
   Matrix<const T> a;
   Matrix<const B> b;
   Matrix<T> c;
-  bool accumulate = false;         ///< c is one of the terms
+  bool accumulate = false;         ///< adds the product to c
   const T* row_bias = nullptr;     ///< one element per row of c
   const T* column_bias = nullptr;  ///< one element per column of c
 };
 
-/// Copies rows of every `step`-th element and surrounds each row with `left` and `right` zeros; a row is written to
-/// to[0 … left + count + right). If `mask` is given (same layout as `from`), elements with mask <= 0 become zero.
+/// Copies `count` elements of each row, every `step`-th one, and surrounds each row with `left` and `right` zeros: a
+/// row is written to to[0 … left + count + right). If `mask`, which has the layout of `from`, is not null, elements
+/// with mask <= 0 become zero.
 template <class T>
 struct RowsArgs {
   int64_t rows, count;
@@ -106,7 +110,8 @@ struct RowsArgs {
   int64_t step = 1;
 };
 
-/// out[c * out_stride + r] = in[r * in_stride + c], or 0 if `mask` (same layout as `in`) is given and not > 0.
+/// out[c * out_stride + r] = in[r * in_stride + c]. If `mask`, which has the layout of `in`, is not null, elements with
+/// mask <= 0 become zero.
 template <class T>
 struct TransposeArgs {
   const T* in;
@@ -116,12 +121,12 @@ struct TransposeArgs {
   const T* mask = nullptr;
 };
 
-/// Updates `count` elements of a parameter in an optimizer step, with the states of a rule; unused states are null.
+/// An optimizer step for `count` elements of a parameter. `states` has the states of the rule; unused ones are null.
 template <class T, class Rule>
 struct StepKernel {
   void (*step)(const rules::FullStep<Rule, T>& rule, int64_t count, T* parameter, const T* gradient, T* const* states);
 };
-/// One kernel for each rule; the rule's base class selects it.
+/// The kernels of all rules: one base class, and thus one member `step`, for each rule.
 template <class T>
 struct StepKernels {
   template <class... Rule>
@@ -164,14 +169,14 @@ struct PixelBox {
   int64_t x_step[3], y_step[3];
 };
 
-/// A run of the depth of a pixel product: `length` elements starting `from` elements after the pixel, multiplied by as
-/// many rows of the weights, starting at `row`.
+/// A part of the sum of a pixel product: `length` elements, starting `from` elements after the pixel, are multiplied by
+/// the `length` rows of the weights that start at `row`.
 struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that is needed soon. For each tile of pixels that a kernel computes, it prefetches the next `bytes` of every
-/// place into the second-level cache.
+/// Memory that a later call needs. For each tile of pixels that a kernel computes, the kernel prefetches the next
+/// `bytes` bytes of every place into the second-level cache.
 struct FetchAhead {
   struct Place {
     const char* at = nullptr;
@@ -197,7 +202,7 @@ struct NhwcProductArgs {
   const T* bias = nullptr;  ///< y[j] += bias[j]; not combined with accumulate
   bool relu = false;        ///< finally y = max(y, 0)
   bool depthwise = false;
-  FetchAhead* ahead = nullptr;  ///< prefetched during the call, which advances it
+  FetchAhead* ahead = nullptr;  ///< memory that the call prefetches; the call advances its places
 };
 
 /// out[m * tile_columns + j] += sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, which are
@@ -209,13 +214,14 @@ struct NhwcGradientArgs {
   const T* dy;
   int64_t rows, columns;
   T* out;
-  FetchAhead* ahead = nullptr;  ///< one tile's share is prefetched
+  FetchAhead* ahead = nullptr;  ///< memory of which the call prefetches the share of one tile
   bool depthwise = false;
   int64_t x_row = 1;
 };
 
-/// The formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over contiguous elements; null if the
-/// op has no such kernel. Results may be in the same memory as an operand.
+/// The kernels of an operator: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over
+/// contiguous elements. A kernel is null if the operator does not have it. Results may be in the same memory as an
+/// operand.
 template <class T>
 struct UnaryKernels {
   void (*apply)(const T* x, T* y, int64_t count, const UnaryArgs& args) = nullptr;
@@ -232,7 +238,7 @@ template <class H>
 struct HalfKernels {
   void (*widen)(const H* x, float* y, int64_t count);
   void (*narrow)(const float* x, H* y, int64_t count);
-  /// Products with a B of a half type, whose elements are converted while they are read.
+  /// Products whose matrix B has a half type. Its elements are converted while they are read.
   void (*row_dots)(const GemmArgs<float, H>&);
   void (*combine_rows)(const GemmArgs<float, H>&);
 };
@@ -244,8 +250,8 @@ struct RowsOf {
   int64_t stride, rows, lanes;
 };
 
-/// A run of normalisation's gradient, in one pass: out = the sums of g[i] w[i] and of g[i] w[i] (x[i] - shift),
-/// dw[i] += g[i] ((x[i] - shift - low) scale), and db[i] += g[i].
+/// The sums of normalisation's gradient over contiguous elements, in one pass: out = the sums of g[i] w[i] and of g[i]
+/// w[i] (x[i] - shift), dw[i] += g[i] ((x[i] - shift - low) scale), and db[i] += g[i].
 template <class T>
 struct GradientSumsArgs {
   int64_t count;
@@ -266,8 +272,8 @@ struct Kernels {
   /// zeros.
   void (*pack_b)(const T* b, int64_t row_stride, int64_t column_stride, int64_t depth, int64_t columns, T* packed);
   void (*block)(const BlockArgs<T>&);
-  /// row_dots: a product whose A and B are contiguous along the depth. combine_rows: C += A B without other terms, for
-  /// contiguous rows of B and C.
+  /// row_dots computes a product whose A and B are contiguous along the depth. combine_rows computes C += A B without
+  /// biases, for contiguous rows of B and C.
   void (*row_dots)(const GemmArgs<T>&);
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
@@ -279,17 +285,17 @@ struct Kernels {
   rules::All<StepKernels<T>::template List> steps;
   T (*sum)(const T* x, int64_t count);
   double (*product)(const T* x, int64_t count);
-  /// The largest or smallest element, or NaN if there is one.
+  /// The largest or smallest element, or NaN if an element is NaN.
   T (*max)(const T* x, int64_t count);
   T (*min)(const T* x, int64_t count);
-  /// The first index of `value`, which may be NaN, or `count` if it does not occur.
+  /// The first index of `value`, which may be NaN; `count` if no element equals it.
   int64_t (*find)(const T* x, T value, int64_t count);
-  /// The first index of an element above `limit` (or below it if not `above`), or `count`. `limit` is not NaN; NaN
-  /// elements count as above all numbers.
+  /// The first index of an element that is above `limit` (below it if `above` is false); `count` if there is none.
+  /// `limit` must not be NaN; elements that are NaN are above all numbers.
   int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
-  /// Sums of x[i] - shift, of its squares, and (in `out`) of g[i] and of g[i] (x[i] - shift).
+  /// The sums of x[i] - shift and of (x[i] - shift)^2 and, in `out`, of g[i] and of g[i] (x[i] - shift).
   T (*sum_about)(const T* x, T shift, int64_t count);
   T (*squares_about)(const T* x, T shift, int64_t count);
   void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
@@ -297,8 +303,8 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same for each lane, over the rows: sums of x - shift, of its squares, of g and of g (x - shift);
-  /// y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same functions for each lane, over the rows. The sums are those of x - shift, of (x - shift)^2, of g and of
+  /// g (x - shift); y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
@@ -312,8 +318,8 @@ struct Kernels {
   const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
   /// y[i] = condition[i] ? a[i] : b[i], copied bit by bit; an operand with step 0 is a single value.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), or mean + deviation times normal number i, computed from these pairs. If
-  /// `count` is odd, both pairs of the last block are read.
+  /// y[i] = element i of uniform(low, high), or mean + deviation times normal number i, computed from `pairs` of random
+  /// words (philox()). If `count` is odd, both pairs of the last block are read.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
   /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and four
@@ -322,8 +328,8 @@ struct Kernels {
   void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
                              int64_t size);
   void (*max_pool)(const PoolArgs<T>&);
-  /// The gradient of a plane, `width` wide, for 2 x 2 windows with stride 2. An odd last row or column is outside all
-  /// windows and is not written. dy and indices are dense.
+  /// The gradient of a plane of `width` columns for 2 x 2 windows with stride 2. If the number of rows or columns is
+  /// odd, the last one is outside all windows and is not written. dy and indices are dense.
   void (*max_pool_backward_2x2)(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx,
                                 int64_t width);
   void (*gather_columns)(const GatherArgs<T>&);
@@ -357,7 +363,7 @@ struct KernelTable {
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 
-// Each function is defined in kernels_<set>.cpp.
+// The kernel table of each instruction set, which kernels_<set>.cpp defines.
 namespace baseline {
 const KernelTable& kernels();
 }
@@ -367,9 +373,9 @@ const KernelTable& kernels();
 namespace avx512 {
 const KernelTable& kernels();
 }
-/// KernelTable::bf16_pairs_block of processors with AVX512_BF16.
+/// KernelTable::bf16_pairs_block for processors with AVX512_BF16.
 void bf16_pairs_block_avx512(const BlockArgs<float>& args);
-/// The table of the current cpu_isa().
+/// The kernel table of the instruction set cpu_isa().
 const KernelTable& kernel_table();
 
 /// Size of the register tiles of an instruction set and type: elements per vector, rows and columns.

@@ -4,7 +4,7 @@
 namespace gradus::openmp_detail {
 namespace avx512_bf16 {
 
-// Per lane two products and two roundings, in the order of the depth.
+// Adds two products to each lane in the order of the depth, and rounds after each of them.
 struct DotPairs {
   static Vector<float> apply(Vector<float> a, Vector<float> b, Vector<float> sum) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);

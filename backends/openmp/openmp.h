@@ -1,4 +1,4 @@
-// The fast CPU backend: packed matrix products, convolution as an implicit GEMM, vectors as wide as the processor has,
+// The fast CPU backend: packed matrix products, convolution as an implicit GEMM, vectors of the processor's full width,
 // and several threads. Results do not depend on the number of threads.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace gradus {
 
 std::unique_ptr<Backend> make_openmp_backend();
 
-/// Instruction sets for which the kernels are compiled; every processor of the architecture has baseline.
+/// Instruction sets for which the kernels are compiled. Every processor of the architecture supports `baseline`.
 enum class CpuIsa : uint8_t { baseline, avx2, avx512 };
 const char* name(CpuIsa isa);
 
@@ -19,8 +19,8 @@ CpuIsa best_cpu_isa();
 /// The instruction set in use: the best one, unless the environment variable GRADUS_ISA (baseline, avx2, avx512) or
 /// set_cpu_isa selects a lower one.
 CpuIsa cpu_isa();
-/// For tests and comparisons. Throws a ValueError if the processor does not support it. Must not be called while
-/// kernels run.
+/// Selects an instruction set, for tests and comparisons. Throws a ValueError if the processor does not support it.
+/// Must not be called while kernels run.
 void set_cpu_isa(CpuIsa isa);
 
 }  // namespace gradus

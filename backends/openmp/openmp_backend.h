@@ -1,5 +1,5 @@
-// The operators of the openmp backend, by file (README.md). Those that are not overridden here come from NaiveBackend
-// or are composed (core/composites).
+// The operators of the backend "openmp", grouped by the files that implement them (README.md). Operators that are not
+// overridden here come from NaiveBackend or are composed of other operators (core/composites).
 #pragma once
 
 #include <gradus/backends/naive/naive.h>

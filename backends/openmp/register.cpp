@@ -1,4 +1,4 @@
-// Registers the backend "openmp" in programs that link this room (core/registry.h).
+// Registers the backend "openmp" in programs that link the target gradus_openmp (core/registry.h).
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/core/registry.h>
 

@@ -1,5 +1,6 @@
 #include <gradus/core/platform/process.h>
 
+#include <cxxabi.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -7,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <thread>
 
 namespace gradus::platform {
@@ -54,6 +56,14 @@ char* map_memory(size_t bytes) {
 }
 
 void unmap_memory(void* data, size_t bytes) { munmap(data, bytes); }
+
+std::string demangled(const std::type_info& type) {
+  int status = 0;
+  char* const text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
+  std::string name = status == 0 ? text : type.name();
+  std::free(text);
+  return name;
+}
 
 int process_id() { return getpid(); }
 

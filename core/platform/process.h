@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <typeinfo>
 #include <vector>
 
 namespace gradus::platform {
@@ -23,6 +24,9 @@ void on_fork(void (*in_child)());
 /// Addresses for `bytes` zero bytes, which take memory only when they are written. Null if the system refuses.
 char* map_memory(size_t bytes);
 void unmap_memory(void* data, size_t bytes);
+
+/// The name of a type as in source code: "gradus::nn::LinearImpl".
+std::string demangled(const std::type_info& type);
 
 int process_id();
 /// "localhost" if the machine has no name.

@@ -1,25 +1,19 @@
 #include <gradus/data/transforms/transforms.h>
 
-#include <cxxabi.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/array_bytes.h>
+#include <gradus/core/platform/process.h>
 
 namespace gradus::data {
 namespace detail {
 
 std::string short_name(const std::type_info& type) {
-  int status = 0;
-  const std::unique_ptr<char, void (*)(void*)> full(abi::__cxa_demangle(type.name(), nullptr, nullptr, &status),
-                                                    std::free);
-  std::string name = status == 0 ? full.get() : type.name();
+  std::string name = platform::demangled(type);
   for (const char* anonymous : {"lambda", "$_", "(*)", "std::function<"})  // clang names lambdas $_0, $_1, …
     if (name.find(anonymous) != std::string::npos) return "function";
   name = name.substr(0, name.find('<'));

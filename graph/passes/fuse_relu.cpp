@@ -1,6 +1,6 @@
-// Merges a convolution or a normalisation with the ReLU after it into one call, for nets that do not use the fused
-// layer. In the backward pass it merges the mask of a ReLU with the gradient after it. The fused call may run another
-// kernel.
+// Merges a convolution or a normalisation and the ReLU after it into one call, for nets that do not use the fused
+// layers (nn::ConvReLU2d, nn::BNReLU2d). In the backward pass, merges the gradient of a ReLU, which multiplies dy by
+// the mask y > 0, with the gradient of the convolution or normalisation.
 #include <algorithm>
 #include <string_view>
 
@@ -19,7 +19,7 @@ bool is_same(const StridedLayout& a, const StridedLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-/// A call of `method` that replaces two calls and has their operands.
+/// Makes a call of `method` that replaces the calls `one` and `other`. Its operands are theirs, found by address.
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
                              Call& other) {
@@ -41,7 +41,7 @@ std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* n
   return call;
 }
 
-/// Holds the graph's calls while some of them are merged.
+/// Takes the calls out of a graph, merges some of them and gives the calls back.
 class Fusion {
  public:
   explicit Fusion(Graph& graph) : graph_(graph), held_(graph.held()), calls_(graph.take_calls()) {}
@@ -64,19 +64,26 @@ class Fusion {
            std::any_of(calls_[call]->operands.begin(), calls_[call]->operands.end(),
                        [&](const Operand& one) { return one.buffer == buffer && (one.is_written || !writes); });
   }
-  /// Returns true for a buffer that only the graph's calls use.
+  /// Returns true if only the graph's calls use the buffer: no array and no code outside the step reads it.
   bool is_inner(int buffer) const {
     const auto at = static_cast<size_t>(buffer);
     return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
   }
 
-  template <class Args>
-  const Args* args_of(size_t call, const char* name) const {
-    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[call].get());
-    return recorded && calls_[call]->name == std::string_view(name) ? &std::get<0>(recorded->arguments()) : nullptr;
+  /// Merges call `at` into call `into` if that is a call of `method` and edit() can change its arguments so that it
+  /// does the work of both.
+  template <class Args, class Edit>
+  bool fuse(size_t into, size_t at, void (Backend::*method)(const Args&), const char* name, const Edit& edit) {
+    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[into].get());
+    if (!recorded || recorded->name != std::string_view(name)) return false;
+    Args fused = std::get<0>(recorded->arguments());
+    if (!edit(fused)) return false;
+    calls_[into] = merged(method, name, fused, *calls_[into], *calls_[at]);
+    calls_[at] = nullptr;
+    return true;
   }
 
-  /// If only the ReLU reads what a call writes, the call computes the ReLU as well.
+  /// If call `at`, a ReLU, is the only reader of a call's result, makes this call compute the ReLU as well.
   void fuse_forward(size_t at, const Relu& relu) {
     const Operand &from = relu.operands[0], &to = relu.operands[1];
     if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
@@ -85,23 +92,22 @@ class Fusion {
       if (uses(i, from.buffer)) users.push_back(i);
       if (uses(i, to.buffer)) users_of_result.push_back(i);
     }
-    const auto place = std::find(users.begin(), users.end(), at);
+    const auto place = std::ranges::find(users, at);
     if (place == users.begin()) return;
     const size_t writer = *std::prev(place);
     if (to.buffer != from.buffer && (place + 1 != users.end() || users.size() != 2 || users_of_result[0] != at)) return;
-    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
+    const auto add_relu = [&](auto& args) {
       const View& x = std::get<1>(relu.arguments());
-      if (!args || args->relu || args->y.data != x.data || !is_same(args->y, x)) return;
-      Args fused = *args;
-      fused.relu = true, fused.y = std::get<2>(relu.arguments());
-      calls_[writer] = merged(method, name, fused, *calls_[writer], *calls_[at]);
-      calls_[at] = nullptr;
+      if (args.relu || args.y.data != x.data || !is_same(args.y, x)) return false;
+      args.relu = true, args.y = std::get<2>(relu.arguments());
+      return true;
     };
-    fuse(args_of<Conv2dArgs>(writer, "conv2d_bias_relu"), &Backend::conv2d_bias_relu, "conv2d_bias_relu");
-    if (calls_[at]) fuse(args_of<NormalizeArgs>(writer, "normalize"), &Backend::normalize, "normalize");
+    if (!fuse(writer, at, &Backend::conv2d_bias_relu, "conv2d_bias_relu", add_relu))
+      fuse(writer, at, &Backend::normalize, "normalize", add_relu);
   }
 
-  /// If only one gradient reads what the mask of the ReLU writes, the gradient does the masking as well.
+  /// If a single call reads the gradient that call `at`, the backward pass of a ReLU, writes, makes this call apply the
+  /// mask of the ReLU as well.
   void fuse_backward(size_t at, const ReluBackward& mask) {
     const View &dy = std::get<1>(mask.arguments()), &saved = std::get<2>(mask.arguments());
     const MutableView& dx = std::get<3>(mask.arguments());
@@ -113,18 +119,13 @@ class Fusion {
     const size_t reader = users[1];
     for (size_t i = at + 1; i <= reader; ++i)
       if (uses(i, mask.operands[0].buffer, true) || uses(i, mask.operands[1].buffer, true)) return;
-    const auto fuse = [&]<class Args>(const Args* args, auto method, const char* name) {
-      if (!args || args->y || args->dy.data != dx.data || !is_same(args->dy, dx)) return;
-      Args fused = *args;
-      fused.dy = dy, fused.y = saved;
-      calls_[reader] = merged(method, name, fused, *calls_[reader], *calls_[at]);
-      calls_[at] = nullptr;
+    const auto add_mask = [&](auto& args) {
+      if (args.y || args.dy.data != dx.data || !is_same(args.dy, dx)) return false;
+      args.dy = dy, args.y = saved;
+      return true;
     };
-    fuse(args_of<Conv2dBackwardArgs>(reader, "conv2d_bias_relu_backward"), &Backend::conv2d_bias_relu_backward,
-         "conv2d_bias_relu_backward");
-    if (calls_[at])
-      fuse(args_of<NormalizeBackwardArgs>(reader, "normalize_backward"), &Backend::normalize_backward,
-           "normalize_backward");
+    if (!fuse(reader, at, &Backend::conv2d_bias_relu_backward, "conv2d_bias_relu_backward", add_mask))
+      fuse(reader, at, &Backend::normalize_backward, "normalize_backward", add_mask);
   }
 
   Graph& graph_;

@@ -1,7 +1,7 @@
-// Merges consecutive element-wise calls into one call that runs all of them block by block. Threads are started once,
-// and intermediate results that no other call reads go into a block for each thread, which stays in its cache, instead
-// of into memory. Blocks have the size of the chunks that the kernels give to a thread anyway, so that results are the
-// same.
+// Merges consecutive element-wise calls into one call, a chain, which runs all of them on one block of elements after
+// the other. The threads are started once for the chain. An intermediate result that no other call reads is written
+// into a small block of memory of the thread, which stays in the cache. A block of elements has the size of the chunks
+// into which the kernels divide their work anyway, so the results are the same.
 #include <algorithm>
 #include <functional>
 
@@ -12,16 +12,16 @@
 namespace gradus::graph {
 namespace {
 
-constexpr int64_t kBlock = 16384;            // elements; kGrain of backends/openmp/simd/loops.h, or a multiple
-constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache anyway
-/// Runs a call on elements [begin, end) of its operands. `blocks` has an entry for each operand: the number of its
-/// block in `scratch`, or -1 if it is in memory.
+constexpr int64_t kBlock = 16384;            // elements; a multiple of kGrain of backends/openmp/simd/loops.h
+constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache without a chain
+/// Runs a call on elements [begin, end) of its operands. blocks[i] is the number of the block in `scratch` that
+/// contains operand i, or -1 if the operand is an array in memory.
 using Part =
     std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
-constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // enough for any type
+constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // a block of the largest type, which has 8 bytes
 
-/// This thread's memory for so many blocks. It does not come from the allocator, whose counts would show it as memory
-/// that an array keeps.
+/// This thread's memory for `blocks` blocks. A vector holds it, because the runtime's allocator would count it as the
+/// memory of an array.
 char* scratch_for(size_t blocks) {
   constexpr size_t kAlignment = 64;
   static thread_local std::vector<char> memory;
@@ -36,7 +36,8 @@ bool is_one_element(const StridedLayout& layout) {
   return true;
 }
 
-/// The part of a call of `method`, or null for another call. Each operand must be dense or a repeated single element.
+/// A function that runs a part of `call` if this is a call of `method`, else null. Each operand of the call must be
+/// dense or a single element that is repeated.
 template <class... Params>
 Part part_by(void (Backend::*method)(Params...), const Call& call) {
   const auto* const recorded = dynamic_cast<const detail::RecordedCall<Params...>*>(&call);
@@ -69,7 +70,7 @@ Part part_of(const Call& call) {
 
 class Chain final : public Call {
  public:
-  /// own[i] is true if only these calls use buffer i.
+  /// own[i] is true if buffer i is used only by these calls, so that it can be a block in `scratch`.
   Chain(std::vector<std::unique_ptr<Call>> calls, const std::vector<bool>& own)
       : calls_(std::move(calls)), numel_(calls_.front()->operands.back().layout.numel()) {
     name = "chain", origin = calls_.front()->origin;
@@ -101,7 +102,7 @@ class Chain final : public Call {
  private:
   const std::vector<std::unique_ptr<Call>> calls_;
   std::vector<Part> parts_;
-  std::vector<std::vector<int>> blocks_;  // for each call, its operands' blocks
+  std::vector<std::vector<int>> blocks_;  // by call and operand: the number of the operand's block, or -1
   size_t count_ = 0;                      // number of blocks
   const int64_t numel_;
 };
@@ -115,13 +116,13 @@ bool is_dense(const StridedLayout& layout) {
   return last + 1 == layout.numel();
 }
 
-/// Returns true for an element-wise call with a large dense result whose operands all have the result's strides or
-/// repeat a single element.
+/// Returns true if the call can be part of a chain: it is element-wise, its result is large and dense, and each operand
+/// has the result's strides or repeats a single element.
 bool is_flat(const Call& call) {
   if (call.operands.empty() || !part_of(call)) return false;
   const StridedLayout& result = call.operands.back().layout;
   if (result.numel() < kWorthwhile || !is_dense(result)) return false;
-  return std::all_of(call.operands.begin(), call.operands.end(), [&](const Operand& operand) {
+  return std::ranges::all_of(call.operands, [&](const Operand& operand) {
     const Operand& written = call.operands.back();
     const bool is_same = operand.layout.strides == result.strides;
     if (operand.buffer >= 0 && operand.buffer == written.buffer && !(is_same && operand.offset == written.offset))
@@ -130,8 +131,8 @@ bool is_flat(const Call& call) {
   });
 }
 
-/// Returns true if the call may join the others: it shares an operand with them, and all see a buffer that one of them
-/// writes with the same offset, type and strides.
+/// Returns true if the call can be added to the chain `others`: it shares a buffer with them, and if one of the calls
+/// writes a buffer, all of them use it with the same offset, type and strides.
 bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
   const StridedLayout &result = call.operands.back().layout, &last = others.back()->operands.back().layout;
   if (result.shape != last.shape || result.strides != last.strides) return false;
@@ -151,18 +152,17 @@ bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
 }  // namespace
 
 void join_chains(Graph& graph) {
-  std::vector<size_t> uses(graph.buffers().size());
-  for (const auto& call : graph.calls())
-    for (const Operand& operand : call->operands)
-      if (operand.buffer >= 0) ++uses[static_cast<size_t>(operand.buffer)];
+  const auto count_uses = [&](const std::vector<std::unique_ptr<Call>>& calls) {
+    std::vector<size_t> uses(graph.buffers().size());
+    for (const auto& call : calls) for_each_buffer(*call, [&](const Operand&, size_t at) { ++uses[at]; });
+    return uses;
+  };
+  const std::vector<size_t> uses = count_uses(graph.calls());
   const std::vector<bool> held = graph.held();
   std::vector<std::unique_ptr<Call>> calls, chain;
   const auto end_chain = [&] {
     if (chain.size() > 1) {
-      std::vector<size_t> inside(uses.size());
-      for (const auto& call : chain)
-        for (const Operand& operand : call->operands)
-          if (operand.buffer >= 0) ++inside[static_cast<size_t>(operand.buffer)];
+      const std::vector<size_t> inside = count_uses(chain);
       std::vector<bool> own(uses.size());
       for (size_t i = 0; i < own.size(); ++i) {
         const Buffer& buffer = graph.buffers()[i];
@@ -170,7 +170,7 @@ void join_chains(Graph& graph) {
       }
       calls.push_back(std::make_unique<Chain>(std::move(chain), own));
     } else {
-      for (auto& call : chain) calls.push_back(std::move(call));
+      std::move(chain.begin(), chain.end(), std::back_inserter(calls));
     }
     chain.clear();
   };

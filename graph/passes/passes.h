@@ -1,38 +1,42 @@
-// Passes over a recorded step. After each of them except fuse_relu, the graph still computes the same bits.
+// Passes: functions that change a recorded step so that it needs less time or memory. All except fuse_relu() keep the
+// bits of the results.
 #pragma once
 
 #include <gradus/graph/graph.h>
 
 namespace gradus::graph {
 
-/// Removes calls whose results no other call reads and no array uses.
+/// Removes calls whose results are not used: no remaining call reads them, no array holds them, and they are in no
+/// external buffer.
 void remove_dead_code(Graph& graph);
 
-/// Reorders calls to need less memory. Tries several greedy orders and keeps the one with the smallest arena, workspace
-/// of kernels included. Each order picks, among the calls whose operands are ready, the one that raises the peak least
-/// or adds least memory. Gradients of large weights, which only the optimizer reads, then wait until activations are
-/// freed. If no order saves a twentieth of the arena, the graph stays as it is. Each call computes the same as before.
+/// Reorders the calls so that the arena (with the workspace of kernels) is smaller. Tries several greedy orders and
+/// keeps the one with the smallest arena. A greedy order picks, among the calls whose operands are ready, the call that
+/// raises the peak least or adds least memory. Therefore the gradients of large weights, which only the optimizer
+/// reads, are computed after activations have been freed. If no order saves a twentieth of the arena, the graph stays
+/// as it is.
 void order_for_memory(Graph& graph);
 
 /// Moves optimizer updates to the first point where the gradients are complete and no later call reads the old
-/// parameters. An optimizer updates all parameters in one call; if large gradients make up a twentieth of the peak of
-/// memory or more, each of them gets an update of its own, so that their memory is free before the backward pass ends.
+/// parameters. An optimizer updates all parameters in one call. If large gradients make up at least a twentieth of the
+/// memory peak, this call is split, and the parameter of each such gradient is updated by a separate call; the memory
+/// of the gradient is then free before the backward pass ends.
 void update_early(Graph& graph);
 
-/// Lets element-wise calls write into the buffer of an operand that has the result's layout and is not used later.
+/// Makes element-wise calls write their result into the buffer of an operand that has the same layout and is not used
+/// later.
 void work_in_place(Graph& graph);
 
-/// Merges consecutive element-wise calls that share large operands into one call "chain", which runs all of them block
-/// by block. Intermediate results that no other call reads need no memory.
+/// Merges consecutive element-wise calls that share large operands into one call with the name "chain", which runs all
+/// of them on one block of elements after the other. Intermediate results that no other call reads need no memory.
 void join_chains(Graph& graph);
 
-/// Merges a convolution or normalisation with the ReLU after it if nothing else reads the intermediate result, and, in
-/// the backward pass, the mask of the ReLU with the gradient after it. Other kernels may run, so that roundings may
-/// differ.
+/// Merges a convolution or normalisation with the ReLU after it if only the ReLU reads the intermediate result. In the
+/// backward pass, merges the gradient of the ReLU with the gradient of the convolution or normalisation. The merged
+/// call may run another kernel, so the results may be rounded differently.
 void fuse_relu(Graph& graph);
 
-/// Runs all of these and order_for_memory() in an order in which each helps the next; fuse_relu() only if `fuse` is
-/// set.
+/// Runs all these passes, join_chains() only on a CPU and fuse_relu() only if `fuse` is true.
 void run_passes(Graph& graph, bool fuse = false);
 
 }  // namespace gradus::graph

@@ -2,37 +2,35 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <deque>
 #include <map>
-#include <thread>
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
-#include <gradus/graph/recorded_call.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/inspect/explain/explain_parts.h>
 
 namespace gradus::training {
 namespace {
 
+using detail::name_of;
 using detail::OpenOperators;
 using detail::ThreadObserver;
 using detail::WatchedMemory;
 using Kind = ObservedEvent::Kind;
 
-/// Operators in layers are named by the layer, others by their source line.
-std::string name_of(const graph::Origin& origin) {
-  return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
-}
-
-/// The innermost module that contains both: "layer1.0" for "layer1.0.conv1" and "layer1.0.bn1".
+/// The innermost module that contains the modules a and b: "layer1.0" for "layer1.0.conv1" and "layer1.0.bn1".
 std::string common_module(const std::string& a, const std::string& b) {
   for (std::string module = a;; module.resize(module.rfind('.'))) {
-    if (b == module || b.rfind(module + ".", 0) == 0) return module;
+    if (detail::is_inside(b, module)) return module;
     if (module.find('.') == std::string::npos) return "";
   }
 }
 
-/// The times of a step's kernels, in order.
+/// Measures the times of a step's kernels, in order.
 struct KernelTimes final : ThreadObserver {
   void on_end(const ObservedEvent& event) override {
     if (is_mine(event, Kind::kernel) && event.leaf) names.push_back(event.name), seconds.push_back(event.seconds);
@@ -41,7 +39,7 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// Records what is saved for the backward pass, without taking it over.
+/// Observes which arrays the forward pass saves for the backward pass. Does not keep them: take() always declines.
 class SavedWatcher final : public SavedKeeper {
  public:
   SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
@@ -66,7 +64,7 @@ class SavedWatcher final : public SavedKeeper {
   SavedKeeper* const before_;
 };
 
-/// Runs calls on another backend and records them with their kernels.
+/// A backend that runs each call on `runs`, and records the call and its kernels.
 class Watcher final : public ThreadObserver {
  public:
   Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
@@ -97,12 +95,12 @@ class Watcher final : public ThreadObserver {
     if (watch_) watch_->on_call(call, /*has_run=*/false);
     call.run(runs_);
     if (watch_) watch_->on_call(call, /*has_run=*/true);
-    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // its kernel reports no bytes
+    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // the optimizer's kernel reports no bytes
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
   }
 
-  /// Returns the bytes of the operands.
+  /// Records a call that is about to run. Returns the bytes of its operands.
   int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
     const size_t number = calls.size();
     int64_t bytes = 0;
@@ -131,7 +129,7 @@ class Watcher final : public ThreadObserver {
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
   const std::unique_ptr<Backend> calls_;
-  std::map<const void*, size_t> writers_;  // the last writer of memory from before the watched steps
+  std::map<const void*, size_t> writers_;  // the last call that wrote to memory from before the watched steps
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -140,7 +138,7 @@ double seconds_of(const std::function<void()>& work) {
   return observer_time() - start;
 }
 
-/// Measures the least times of kernels, of the gaps between them and of steps.
+/// Measures the shortest times of kernels, of the gaps between them and of steps.
 void time_steps(Explanation& explanation, const std::function<void()>& step, int count) {
   explanation.step_seconds = explanation.between_seconds = INFINITY;
   std::vector<double> least(explanation.kernels.size(), INFINITY);
@@ -161,7 +159,101 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
   else explanation.notes.emplace_back("steps differ: the times of kernels are those of one step");
 }
 
-/// Fills in what follows from the times of kernels.
+// ---- Times of captured steps on a GPU ----
+//
+// The kernels of a captured step follow each other without waiting for the host. The time of the step is that of a
+// replay. The kernels are timed in a second graph, which records an event before and after each kernel; the time
+// between two events without a kernel in between is subtracted from each.
+
+struct EventPair {
+  cuda::Event before{true}, after{true};
+  double seconds() const { return 1e-3 * before.elapsed_time(after); }
+};
+
+/// Records an event before and after each kernel of a step that is being captured.
+class KernelEvents final : public detail::ThreadObserver {
+ public:
+  struct Timed {
+    const char* name;
+    EventPair events;
+    bool leaf = false;
+  };
+  void on_begin(const ObservedEvent& event) override {
+    if (!is_mine(event, ObservedEvent::Kind::kernel)) return;
+    open_.push_back(&kernels_.emplace_back(Timed{event.name, {}}));
+    open_.back()->events.before.record();
+  }
+  void on_end(const ObservedEvent& event) override {
+    if (!is_mine(event, ObservedEvent::Kind::kernel) || open_.empty()) return;
+    open_.back()->events.after.record();
+    open_.back()->leaf = event.leaf;
+    open_.pop_back();
+  }
+  /// The innermost kernels, in order.
+  std::vector<const Timed*> leaves() const {
+    std::vector<const Timed*> leaves;
+    for (const Timed& kernel : kernels_)
+      if (kernel.leaf) leaves.push_back(&kernel);
+    return leaves;
+  }
+
+ private:
+  std::deque<Timed> kernels_;
+  std::vector<Timed*> open_;
+};
+
+/// The shortest time between two consecutive events of a graph, without a kernel in between.
+double seconds_of_empty_pair() {
+  constexpr int kPairs = 16, kReplays = 8;
+  std::vector<EventPair> pairs(kPairs);
+  cuda::Graph graph;
+  graph.capture([&] {
+    for (EventPair& pair : pairs) pair.before.record(), pair.after.record();
+  });
+  double least = INFINITY;
+  for (int i = 0; i < kReplays; ++i) {
+    graph.replay();
+    cuda::synchronize();
+    for (const EventPair& pair : pairs) least = std::min(least, pair.seconds());
+  }
+  return least;
+}
+
+void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count) {
+  std::vector<double> least(explanation.kernels.size(), INFINITY);
+  const double empty = seconds_of_empty_pair();
+  {
+    cuda::Graph graph;
+    KernelEvents observer;
+    graph.capture(step);
+    const std::vector<const KernelEvents::Timed*> timed = observer.leaves();
+    bool same = timed.size() == least.size();
+    for (size_t k = 0; same && k < least.size(); ++k)
+      same = std::string_view(timed[k]->name) == explanation.kernels[k].name;
+    GRADUS_CHECK(same, ValueError, "explain: the captured step has other kernels than the eager one (", timed.size(),
+                 " and ", least.size(), "): each step must do the same");
+    for (int i = 0; i <= count; ++i) {
+      graph.replay();
+      cuda::synchronize();
+      for (size_t k = 0; i > 0 && k < least.size(); ++k) least[k] = std::min(least[k], timed[k]->events.seconds());
+    }
+  }
+  explanation.step_seconds = detail::least_captured_seconds(count, step);
+  step();  // the new gradients replace those in the graph's private memory
+  double sum = 0;
+  for (double& seconds : least) sum += seconds = std::max(seconds - empty, 0.0);
+  const double scale = sum > explanation.step_seconds ? explanation.step_seconds / sum : 1;
+  if (scale < 1) {
+    char note[96];
+    std::snprintf(note, sizeof note, "kernels take %.0f %% of the step with events around them: scaled to it",
+                  100 / scale);
+    explanation.notes.emplace_back(note);
+  }
+  for (size_t k = 0; k < least.size(); ++k) explanation.kernels[k].seconds = scale * least[k];
+  explanation.between_seconds = explanation.step_seconds - scale * sum;
+}
+
+/// Computes each kernel's share of the roofline and the times of calls from the kernels' times.
 void compare_with_roofline(Explanation& explanation) {
   for (Explanation::Kernel& kernel : explanation.kernels) {
     const double seconds = explanation.roofline.seconds_at_least(kernel.bytes, kernel.flops);
@@ -170,7 +262,7 @@ void compare_with_roofline(Explanation& explanation) {
   }
 }
 
-constexpr int kWatchedSteps = 3;  // memory of the first that still exists after the last is a leak
+constexpr int kWatchedSteps = 3;  // memory of the first step that is not freed after the last step is a leak
 
 void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
   explanation.peak_bytes = memory.peak(), explanation.peak_call = memory.peak_call();
@@ -189,23 +281,19 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
     saved.at_peak = block.from <= memory.peak_tick() && memory.peak_tick() < block.to;
   }
   const auto larger = [](const auto& a, const auto& b) { return a.bytes > b.bytes; };
-  std::stable_sort(explanation.saved.begin(), explanation.saved.end(), larger);
-  std::stable_sort(explanation.leaks.begin(), explanation.leaks.end(), larger);
+  std::ranges::stable_sort(explanation.saved, larger);
+  std::ranges::stable_sort(explanation.leaks, larger);
 }
 
-/// Runs steps while all calls and memory blocks are recorded. Returns the calls of the last step.
+/// Runs steps and records their calls and memory blocks. Returns the calls of the last step.
 detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
                                  const std::function<void()>& step, detail::StepWatch* watch) {
-  struct MemoryScope {
-    explicit MemoryScope(RecordedMemory& memory) { gradus::detail::recorded_memory = &memory; }
-    ~MemoryScope() { gradus::detail::recorded_memory = nullptr; }
-  };
   const auto memory = std::make_shared<WatchedMemory>(device);
   const OpenOperators operators;
   Watcher watcher(backend, *memory, operators, watch);
   {
     const BackendGuard guard(watcher.backend());
-    const MemoryScope scope(*memory);
+    const detail::MemoryScope scope(memory.get());
     const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory, watch);
     memory->operators = &operators;
     for (int i = 0; i < kWatchedSteps; ++i) {
@@ -228,6 +316,22 @@ double detail::least_seconds(int count, const std::function<void()>& work) {
   work();
   double least = INFINITY;
   for (int i = 0; i < count; ++i) least = std::min(least, seconds_of(work));
+  return least;
+}
+
+double detail::least_captured_seconds(int count, const std::function<void()>& work) {
+  constexpr int kReplays = 4;  // replays that are timed together, because training also launches one after the other
+  cuda::Graph graph;
+  graph.capture(work);
+  EventPair events;
+  double least = INFINITY;
+  for (int i = 0; i <= count; ++i) {
+    events.before.record();
+    for (int k = 0; k < kReplays; ++k) graph.replay();
+    events.after.record();
+    events.after.synchronize();
+    if (i > 0) least = std::min(least, events.seconds() / kReplays);
+  }
   return least;
 }
 
@@ -255,19 +359,18 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
   const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
-  step();  // replaces gradients in watched memory by ones in the runtime's
-  if (device.is_cuda()) detail::time_captured_step(explanation, step, options.steps());
+  step();  // the new gradients replace those that WatchedMemory allocated
+  if (device.is_cuda()) time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());
   compare_with_roofline(explanation);
   if (options.proposals()) detail::add_proposals(explanation, calls, backend, step, options);
   return explanation;
 }
 
-// ---- The limits of a device, measured with kernels of its backend ----
+// ---- The limits of a device ----
 
 double Roofline::seconds_at_least(int64_t bytes, int64_t flops) const {
-  const auto fits =
-      std::find_if(levels.begin(), levels.end(), [&](const Level& level) { return bytes <= level.bytes; });
+  const auto fits = std::ranges::find_if(levels, [&](const Level& level) { return bytes <= level.bytes; });
   const double bandwidth = levels.empty() ? INFINITY : fits == levels.end() ? levels.back().bandwidth : fits->bandwidth;
   return std::max(static_cast<double>(bytes) / bandwidth, peak > 0 ? static_cast<double>(flops) / peak : 0);
 }
@@ -283,7 +386,7 @@ Roofline measure_roofline(Device device) {
   };
   const auto rate = [&](int64_t amount, const std::function<void()>& work) {
     if (!on_gpu) return static_cast<double>(amount) / detail::least_seconds(30, work);
-    constexpr int kTimes = 8;  // several in one graph, so that its launch does not count
+    constexpr int kTimes = 8;  // calls in one graph, so that the time of its launch is negligible
     work();
     return static_cast<double>(amount) * kTimes / detail::least_captured_seconds(10, [&] {
              for (int i = 0; i < kTimes; ++i) work();

@@ -1,5 +1,6 @@
-// explain: analyses a training step. It tells which kernels run and why these were chosen, how far they are from the
-// limits of the machine, what is kept for the backward pass, and which changes would save most time and memory.
+// explain: analyses a training step. It reports which kernels run and why they were chosen, how far they are from the
+// limits of the machine, which arrays are saved for the backward pass, and which changes would save most time and
+// memory.
 //
 //   auto explanation = training::explain([&] {
 //     optimizer.zero_grad();
@@ -7,7 +8,7 @@
 //     optimizer.step();
 //   });
 //   std::cout << explanation.str();
-//   explanation.save_html("explain.html");     // the same with a drawing of the net, as one file
+//   explanation.save_html("explain.html");     // the same as one HTML file, with a drawing of the net
 #pragma once
 
 #include <functional>
@@ -26,11 +27,12 @@ namespace training {
 struct ExplainOptions {
   /// The device that the step trains on.
   GRADUS_ARG(Device, device) = kCPU;
-  /// Steps before the analysis. They create the optimizer's state.
+  /// Number of steps that run before the analysis. They create the optimizer's state.
   GRADUS_ARG(int, warm_up) = 2;
-  /// Number of timed steps for each figure. The fastest one counts, because it is disturbed least by other programs.
+  /// Number of timed steps for each figure. The figure is that of the fastest step, which other programs disturbed
+  /// least.
   GRADUS_ARG(int, steps) = 6;
-  /// Whether to time steps with other settings and operations in another layout, for more proposals.
+  /// Whether to time also steps with other settings, and operations in the other memory layout, for more proposals.
   GRADUS_ARG(bool, proposals) = true;
 };
 
@@ -38,11 +40,11 @@ struct ExplainOptions {
 /// takes at least max(flops / peak, bytes / bandwidth) (Williams, Waterman and Patterson, "Roofline", 2009).
 struct Roofline {
   struct Level {
-    int64_t bytes;     ///< data of at most this size has this bandwidth
+    int64_t bytes;     ///< largest data that this level (for example a cache) serves
     double bandwidth;  ///< bytes per second
   };
-  double peak = 0;            ///< float32 operations per second, in a large matrix product on all threads
-  std::vector<Level> levels;  ///< of the memory hierarchy, smallest first
+  double peak = 0;            ///< float32 operations per second in a large matrix product on all threads
+  std::vector<Level> levels;  ///< the memory hierarchy, smallest level first
 
   double seconds_at_least(int64_t bytes, int64_t flops) const;
 };
@@ -55,38 +57,39 @@ class Explanation {
   struct Kernel {
     std::string name, backend, implementation;
     std::string reason;  ///< why this implementation was chosen; empty if there was no choice
-    std::string op;      ///< the user's operator ("conv2d_relu"), in the backward pass the node ("Conv2dRelu")
+    std::string
+        op;  ///< the operator that the user called ("conv2d_relu"); in the backward pass the node ("Conv2dRelu")
     std::string module;  ///< for example "features.3"; may be empty
     bool backward = false;
     std::vector<Shape> shapes;     ///< of the first operands
-    int64_t bytes = 0, flops = 0;  ///< least bytes read and written; operations, if the kernel reports them
+    int64_t bytes = 0, flops = 0;  ///< minimum of bytes to read and write; operations, 0 if the kernel reports none
     double seconds = 0;
-    double roofline = 0;  ///< the least possible time divided by the kernel's time
-    size_t call = 0;      ///< the call that ran it, or else the last call before it
+    double roofline = 0;  ///< the time of Roofline::seconds_at_least() divided by the kernel's time
+    size_t call = 0;      ///< the call that ran it; the last call before it if it ran outside calls
   };
   /// A call of the backend.
   struct Call {
     std::string name;
     graph::Origin origin;
-    std::string op;  ///< as in Kernel
+    std::string op;  ///< the operator or node that made the call, as in Kernel
     bool backward = false;
-    std::vector<size_t> inputs;  ///< earlier calls whose results it reads or changes
+    std::vector<size_t> inputs;  ///< earlier calls whose results this call reads or changes
     Shape result;
     double seconds = 0;  ///< time of its kernels
   };
-  /// Memory that the forward pass keeps for the backward pass.
+  /// Memory of an array that the forward pass saves for the backward pass.
   struct Saved {
     std::string made_by;               ///< "conv2d of features.0, train.cpp:41"
     std::vector<std::string> kept_by;  ///< the operators that saved it: "max_pool2d of features.1"
-    std::string until;                 ///< the operator that ran when it was released
-    std::string module;                ///< innermost module with its maker and its keepers; empty if there is none
+    std::string until;                 ///< the operator that ran when it was freed
+    std::string module;                ///< innermost module that contains all these operators; empty if there is none
     Shape shape;
     DType dtype = DType::f32;
     int64_t bytes = 0;
     size_t from_call = 0, to_call = 0;
-    bool at_peak = false;  ///< whether it existed when most memory was in use
+    bool at_peak = false;  ///< whether it was allocated when memory use was highest
   };
-  /// Memory of one step that still exists after two more steps.
+  /// Memory that a step allocated and that is not freed two steps later.
   struct Leak {
     std::string made_by;
     Shape shape;
@@ -94,21 +97,21 @@ class Explanation {
   };
   struct Proposal {
     std::string change;
-    double seconds = 0;  ///< time that it would save per step, or 0
-    int64_t bytes = 0;   ///< memory that it would save, or 0
-    std::string basis;   ///< how the figure was found, for example "measured"
+    double seconds = 0;  ///< time that the change would save per step, or 0
+    int64_t bytes = 0;   ///< memory that the change would save, or 0
+    std::string basis;   ///< how the saving was determined, for example "measured"
   };
 
-  std::vector<Kernel> kernels;  ///< in order
+  std::vector<Kernel> kernels;  ///< in the order in which they ran
   std::vector<Call> calls;
-  double step_seconds = 0;     ///< of a step without observers; on a GPU of a captured step in replay
-  double between_seconds = 0;  ///< time of an observed step outside kernels; on a GPU the rest of step_seconds
-  int64_t peak_bytes = 0;      ///< beyond what was allocated before the step
-  size_t peak_call = 0;        ///< the call in which the peak is reached
+  double step_seconds = 0;     ///< time of a step without observers; on a GPU, of a replay of the captured step
+  double between_seconds = 0;  ///< time outside kernels of an observed step; on a GPU, step_seconds minus kernel times
+  int64_t peak_bytes = 0;      ///< peak of memory, without what was allocated before the step
+  size_t peak_call = 0;        ///< the call during which the peak is reached
   std::vector<Saved> saved;    ///< largest first
   std::vector<Leak> leaks;
   std::vector<Proposal> faster, smaller;  ///< at most three of each, best first
-  std::vector<std::string> notes;         ///< what could not be determined, and why
+  std::vector<std::string> notes;         ///< figures that could not be determined, and why
   Roofline roofline;
 
   double kernel_seconds() const;
@@ -117,14 +120,14 @@ class Explanation {
   std::string str(size_t rows = 60) const;
   /// A self-contained HTML page.
   std::string html(const std::string& title = "a training step") const;
-  /// Writes the page. Throws an IoError if that fails.
+  /// Writes html() to a file. Throws an IoError if the file cannot be written.
   void save_html(const std::string& path, const std::string& title = "a training step") const;
 };
 
-/// Runs `step`, which trains on options.device(), several dozen times: unchanged, with observers, with all backend
-/// calls and all memory of this thread recorded, and with other settings. Every run really trains. Work of other
-/// threads outside parallel_for is not seen. Exceptions of the step are passed on. On a GPU the step is also captured.
-/// If it reads a number back, this is impossible, and a DeviceError names the line.
+/// Runs `step`, which trains on options.device(), several dozen times: unchanged, with observers, while all backend
+/// calls and allocations of this thread are recorded, and with other settings. Every run really trains. Work that other
+/// threads do outside parallel_for is not included. Exceptions of the step are passed on. On a GPU the step is also
+/// captured as a graph. A step that reads a number back to the host cannot be captured; the DeviceError names its line.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options = {});
 
 }  // namespace training

@@ -1,4 +1,5 @@
-// Declarations shared by explanations, their proposals and lab pages, and formatted output for all reports.
+// What explanations, their proposals, lab pages and the profiler share: watching a step's calls and memory, and text
+// and HTML output.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +26,7 @@
 
 namespace gradus::training::detail {
 
-/// An observer of this thread, registered during its lifetime.
+/// An observer that is registered during its lifetime and has a filter for the events of its thread.
 class ThreadObserver : public Observer {
  public:
   ThreadObserver() { add_observer(this); }
@@ -42,20 +43,18 @@ class ThreadObserver : public Observer {
   const std::thread::id thread_ = std::this_thread::get_id();
 };
 
-/// Seconds of the fastest of `count` calls of work(), after one untimed call.
+/// Calls work() once untimed and then `count` times. Returns the seconds of the fastest call.
 double least_seconds(int count, const std::function<void()>& work);
 
-/// Seconds of work() on a GPU, captured and replayed: the fastest of `count` measurements.
+/// Captures work() on a GPU and replays it. Returns the seconds of the fastest of `count` replays.
 double least_captured_seconds(int count, const std::function<void()>& work);
-/// Fills in the times of a captured step, of its kernels and of the gaps between them.
-void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count);
 
-/// The calls of Explanation::calls with their arguments.
+/// The recorded calls that Explanation::calls describes, with their arguments.
 using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
 
 class WatchedMemory;
 
-/// Callbacks for the steps that an explanation watches. Only the last of these steps is reported.
+/// Callbacks for the steps that explain() watches. The explanation describes only the last of these steps.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
@@ -63,10 +62,10 @@ class StepWatch {
   virtual void end_step() = 0;
   /// Called before each call of a backend's kernel (has_run is false) and after it (has_run is true).
   virtual void on_call(graph::Call& call, bool has_run) = 0;
-  /// Called when the forward pass keeps an array for the backward pass.
+  /// Called when the forward pass saves an array for the backward pass.
   virtual void on_saved(const Array& array) = 0;
 };
-/// explain(); `watch` may be null.
+/// training::explain() with callbacks; `watch` may be null.
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch);
 
 /// Appends formatted text of at most 1,023 characters to `text`.
@@ -79,16 +78,27 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
   text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
 }
 
+/// An operator in a layer is named by the layer ("conv2d of features.3"), any other operator by its source line.
+inline std::string name_of(const graph::Origin& origin) {
+  return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
+}
+
+/// Returns true for the operators that run a backward pass.
+inline bool is_backward(std::string_view op) { return op == "backward" || op == "grad"; }
+
+/// Returns true if `path` is `module` or a module inside it: "layer1.0.conv1" is inside "layer1.0".
+inline bool is_inside(const std::string& path, const std::string& module) {
+  return path == module || path.starts_with(module + ".");
+}
+
+/// An HTML page in which the contents replace the marks "{{name}}", in the order of the page.
+std::string filled(std::string_view page, const std::vector<std::string>& contents);
 /// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
-/// The net as SVG, with a box for each layer or operator. The <rect> of a box has its number as "data-box". Unless
-/// `box_of` is null, it gets the number of each call's box, SIZE_MAX for calls without one. Empty if there are too many
-/// boxes to draw.
+/// The net as SVG, with a box for each layer or operator. The <rect> of a box has the box's number as "data-box".
+/// Unless `box_of` is null, (*box_of)[i] becomes the number of the box of call i, or SIZE_MAX if the call has no box.
+/// Returns an empty string if there are more than 1,000 boxes.
 std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
-
-/// The lab page for data in JSON. `picture` is HTML and is inserted unchanged. The data are escaped, so that their
-/// texts cannot become a part of the page's HTML.
-std::string lab_page(const std::string& title, const std::string& picture, const std::string& json);
 
 /// Fills in Explanation::faster and Explanation::smaller.
 void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
@@ -96,7 +106,7 @@ void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend&
 
 // ---- Memory of watched steps: where each block was made, what keeps it, and when it was released ----
 
-/// The operators that are open on a thread.
+/// The stack of operators that have begun and not ended on this thread.
 class OpenOperators final : public ThreadObserver {
  public:
   void on_begin(const ObservedEvent& event) override {
@@ -106,7 +116,7 @@ class OpenOperators final : public ThreadObserver {
     if (is_mine(event, ObservedEvent::Kind::op) && !open_.empty()) open_.pop_back();
   }
   bool backward() const { return place_of_backward() < open_.size(); }
-  /// The user's operator, or the node in the backward pass.
+  /// The outermost operator, which the user called; in the backward pass, the node that runs.
   std::string name() const {
     if (open_.empty()) return "";
     const size_t at = place_of_backward();
@@ -119,11 +129,19 @@ class OpenOperators final : public ThreadObserver {
 
  private:
   size_t place_of_backward() const {
-    const auto at = std::find_if(open_.begin(), open_.end(),
-                                 [](std::string_view name) { return name == "backward" || name == "grad"; });
-    return static_cast<size_t>(at - open_.begin());
+    return static_cast<size_t>(std::ranges::find_if(open_, is_backward) - open_.begin());
   }
   std::vector<const char*> open_;
+};
+
+/// During its lifetime, `memory` allocates this thread's arrays, or the runtime if it is null.
+class MemoryScope {
+ public:
+  explicit MemoryScope(RecordedMemory* memory) : before_(std::exchange(gradus::detail::recorded_memory, memory)) {}
+  ~MemoryScope() { gradus::detail::recorded_memory = before_; }
+
+ private:
+  RecordedMemory* const before_;
 };
 
 /// Allocates the memory of a thread's arrays, from the system or a GPU, and keeps a history of each block.
@@ -136,11 +154,11 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     int step = 0;
     graph::Origin origin;
     size_t from_call = 0, to_call = kAlive;
-    size_t from = 0, to = kAlive;  // ticks of allocation and release
+    size_t from = 0, to = kAlive;  // when it was allocated and freed, as values of tick()
     std::string until, module;
     std::vector<std::string> kept_by;
-    size_t writer = kAlive;  // the last call that wrote it
-    StridedLayout layout;    // the layout in which it was first written
+    size_t writer = kAlive;  // the last call that wrote it; kAlive before the first one
+    StridedLayout layout;    // of the first array that a call wrote into the block
   };
 
   explicit WatchedMemory(Device device) : device_(device) {}
@@ -167,32 +185,27 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   int64_t peak() const { return peak_ - before_; }
   size_t peak_tick() const { return peak_tick_; }
   size_t peak_call() const { return peak_call_; }
-  /// Number of allocations and releases so far.
+  /// The time as a number: how many blocks were allocated and freed so far.
   size_t tick() const { return ticks_; }
   const std::vector<Block>& blocks() const { return blocks_; }
-  /// The block that contains this address, null if it is not one of these blocks.
+  /// The allocated block that contains this address; null if there is none.
   Block* find(const void* address) {
     std::lock_guard lock(mutex_);
-    const auto behind = alive_.upper_bound(static_cast<const char*>(address));
-    if (behind == alive_.begin()) return nullptr;
-    Block& block = blocks_[std::prev(behind)->second];
+    const auto after = alive_.upper_bound(static_cast<const char*>(address));
+    if (after == alive_.begin()) return nullptr;
+    Block& block = blocks_[std::prev(after)->second];
     return address < block.data + block.bytes ? &block : nullptr;
   }
 
   int step = 0;
   size_t calls = 0;                          // number of calls in the step so far
-  const OpenOperators* operators = nullptr;  // set while steps are watched
+  const OpenOperators* operators = nullptr;  // null while no step is watched
 
  private:
-  /// Disables watching of memory on this thread during its lifetime.
-  struct Unwatched {
-    ~Unwatched() { gradus::detail::recorded_memory = before; }
-    RecordedMemory* const before = std::exchange(gradus::detail::recorded_memory, nullptr);
-  };
   char* from_system(size_t bytes) const {
     constexpr size_t kAlignment = 64;
     if (device_.is_cuda()) {
-      const Unwatched unwatched;
+      const MemoryScope unwatched(nullptr);
       DeviceRuntime& cuda = runtime(device_.type());
       return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index())));
     }
@@ -201,7 +214,7 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     return static_cast<char*>(data);
   }
   void to_system(char* data) const noexcept {
-    const Unwatched unwatched;
+    const MemoryScope unwatched(nullptr);
     if (device_.is_cuda()) runtime(device_.type()).free(data);
     else std::free(data);
   }

@@ -1,5 +1,6 @@
-// Which changes would save most. A change that can be tried from outside is measured; for others the time and bytes of
-// what they would remove are added up.
+// Determines which changes would save most time and memory. If a change needs no other program (one thread, another
+// memory layout), it is tried and measured. The saving of other changes is estimated as the time and bytes of the work
+// that they would remove.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -17,55 +18,47 @@ namespace {
 
 using Proposal = Explanation::Proposal;
 constexpr size_t kProposals = 3;
-constexpr double kWorthwhile = 0.02;  // least saving to be proposed, as a share of the step
+constexpr double kWorthwhile = 0.02;  // changes that save a smaller share of the step are not proposed
 
-class Proposals {
- public:
-  Proposals(Explanation& explanation, const detail::WatchedCalls& calls, Backend& backend,
-            const std::function<void()>& step, const ExplainOptions& options)
-      : explanation_(explanation), calls_(calls), backend_(backend), step_(step), options_(options),
-        device_(settled(options.device())), on_gpu_(device_.is_cuda()) {}
-
+struct Proposals {
   void add() {
     add_fusions();
     add_slow_kernels();
     add_leaks();
     add_recomputation();
     add_half_types();
-    if (options_.proposals()) {
+    if (options.proposals()) {
       add_layout();
-      if (!on_gpu_) add_thread_count();
+      if (!on_gpu) add_thread_count();
       add_static_step();
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
-      std::stable_sort(list.begin(), list.end(),
-                       [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
+      std::ranges::stable_sort(list, [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
       if (list.size() > kProposals) list.resize(kProposals);
     };
-    keep_best(explanation_.faster, &Proposal::seconds);
-    keep_best(explanation_.smaller, &Proposal::bytes);
+    keep_best(explanation.faster, &Proposal::seconds);
+    keep_best(explanation.smaller, &Proposal::bytes);
   }
 
- private:
   void faster(std::string change, double seconds, std::string basis) {
-    if (seconds > kWorthwhile * explanation_.step_seconds)
-      explanation_.faster.push_back({std::move(change), seconds, 0, std::move(basis)});
+    if (seconds > kWorthwhile * explanation.step_seconds)
+      explanation.faster.push_back({std::move(change), seconds, 0, std::move(basis)});
   }
   void smaller(std::string change, int64_t bytes, std::string basis) {
-    if (bytes > 0) explanation_.smaller.push_back({std::move(change), 0, bytes, std::move(basis)});
+    if (bytes > 0) explanation.smaller.push_back({std::move(change), 0, bytes, std::move(basis)});
   }
 
-  // Fused layers compute the ReLU after a convolution or normalisation in the same kernel, forward and backward.
+  // A fused layer computes the ReLU in the kernel of the convolution or normalisation before it, forward and backward.
   void add_fusions() {
     double convolutions = 0, normalisations = 0;
-    for (size_t i = 0; i < explanation_.calls.size(); ++i) {
-      const Explanation::Call& call = explanation_.calls[i];
+    for (size_t i = 0; i < explanation.calls.size(); ++i) {
+      const Explanation::Call& call = explanation.calls[i];
       if (call.backward || call.op != "relu" || call.inputs.size() != 1) continue;
-      const std::string& before = explanation_.calls[call.inputs[0]].name;
+      const std::string& before = explanation.calls[call.inputs[0]].name;
       double seconds = call.seconds;
-      for (size_t k = i + 1; k < explanation_.calls.size(); ++k) {
-        const Explanation::Call& later = explanation_.calls[k];
-        const bool reads = std::find(later.inputs.begin(), later.inputs.end(), i) != later.inputs.end();
+      for (size_t k = i + 1; k < explanation.calls.size(); ++k) {
+        const Explanation::Call& later = explanation.calls[k];
+        const bool reads = std::ranges::find(later.inputs, i) != later.inputs.end();
         if (later.name == "unary_backward" && reads) seconds += later.seconds;
       }
       if (before.rfind("conv2d", 0) == 0) convolutions += seconds;
@@ -75,11 +68,11 @@ class Proposals {
     faster("fuse batch norms and their ReLU: nn::BNReLU2d", normalisations, "time of the ReLUs");
   }
 
-  // Names the slow kernels. What the user can do about them depends on the kernel.
+  // Names the slow kernels without saying how to avoid them, because that depends on the kernel.
   void add_slow_kernels() {
     constexpr double kSlow = 0.1;
     std::map<std::string, std::pair<double, double>> slow;  // seconds beyond the roofline, and in total
-    for (const Explanation::Kernel& kernel : explanation_.kernels) {
+    for (const Explanation::Kernel& kernel : explanation.kernels) {
       if (kernel.roofline >= kSlow) continue;
       auto& [beyond, all] = slow[kernel.name + " by " + kernel.backend + "/" + kernel.implementation];
       beyond += kernel.seconds * (1 - kernel.roofline), all += kernel.seconds;
@@ -92,31 +85,29 @@ class Proposals {
   }
 
   void add_leaks() {
-    for (const Explanation::Leak& leak : explanation_.leaks)
+    for (const Explanation::Leak& leak : explanation.leaks)
       smaller("release " + to_string(leak.shape) + " made by " + leak.made_by +
                   ", which the program keeps from step to step",
               leak.bytes, "per step");
   }
 
-  // Proposes the module that keeps most, with the modules inside it. What other modules made for it cannot be
-  // recomputed.
+  // Proposes to recompute the module that, with its submodules, saves most memory. Arrays that other modules computed
+  // for it are not counted, because recomputing the module does not free them.
   void add_recomputation() {
     std::map<std::string, int64_t> bytes;
-    for (const Explanation::Saved& saved : explanation_.saved)
+    for (const Explanation::Saved& saved : explanation.saved)
       for (size_t end = saved.module.find('.'); saved.at_peak && !saved.module.empty();
            end = saved.module.find('.', end + 1)) {
         bytes[saved.module.substr(0, end)] += saved.bytes;
         if (end == std::string::npos) break;
       }
-    const auto most = std::max_element(bytes.begin(), bytes.end(), [](const auto& a, const auto& b) {
+    const auto most = std::ranges::max_element(bytes, [](const auto& a, const auto& b) {
       return std::pair(a.second, b.first.size()) < std::pair(b.second, a.first.size());
     });
     if (most == bytes.end()) return;
     double seconds = 0;
-    const std::string inside = most->first + ".";
-    for (const Explanation::Kernel& kernel : explanation_.kernels)
-      if (!kernel.backward && (kernel.module == most->first || kernel.module.rfind(inside, 0) == 0))
-        seconds += kernel.seconds;
+    for (const Explanation::Kernel& kernel : explanation.kernels)
+      if (!kernel.backward && detail::is_inside(kernel.module, most->first)) seconds += kernel.seconds;
     char text[64];
     std::snprintf(text, sizeof text, ", for %.3g ms more", 1e3 * seconds);
     smaller("recompute layer '" + most->first + "' in the backward pass: autograd::checkpoint" + text, most->second,
@@ -125,16 +116,17 @@ class Proposals {
 
   void add_half_types() {
     int64_t bytes = 0;
-    for (const Explanation::Saved& saved : explanation_.saved)
+    for (const Explanation::Saved& saved : explanation.saved)
       if (saved.at_peak && saved.dtype == DType::f32) bytes += saved.bytes / 2;
     smaller("mixed precision: amp::Autocast with kBFloat16", bytes, "half of what is saved in float32 at the peak");
   }
 
-  // Times the calls that have images among their operands, with images and weights in either memory order.
+  // Times each call that has images among its operands twice: with all images and weights contiguous, and with all of
+  // them channels-last.
   void add_layout() {
     double seconds[2] = {};
     bool is_contiguous = false;
-    for (const auto& call : calls_) {
+    for (const auto& call : calls) {
       if (!takes_images(*call, is_contiguous)) continue;
       for (const bool channels_last : {false, true}) seconds[channels_last] += seconds_in(*call, channels_last);
     }
@@ -145,7 +137,7 @@ class Proposals {
   static bool is_image(const StridedLayout& layout) {
     return layout.ndim() == 4 && layout.shape[1] > 1 && layout.shape[2] * layout.shape[3] > 1;
   }
-  // Returns true if the call has images. Sets `is_contiguous` if one of them is not channels-last.
+  // Returns true if the call has images. Sets `is_contiguous` to true if one of the images is not channels-last.
   static bool takes_images(graph::Call& call, bool& is_contiguous) {
     if (std::string_view(call.name) == "optimizer_step") return false;
     bool has_images = false;
@@ -166,23 +158,23 @@ class Proposals {
       ops::fill(arrays.back(), 0);
       view.data = arrays.back().data();
     });
-    const auto run = [&] { call.run(backend_); };
-    if (!on_gpu_) return detail::least_seconds(options_.steps(), run);
+    const auto run = [&] { call.run(backend); };
+    if (!on_gpu) return detail::least_seconds(options.steps(), run);
     run();  // loads the kernels
-    return detail::least_captured_seconds(options_.steps(), run);
+    return detail::least_captured_seconds(options.steps(), run);
   }
 
-  /// The least seconds of an eager step and of changed(), measured alternately.
+  /// The shortest times of an eager step and of changed(), which are measured alternately.
   std::pair<double, double> compare(const std::function<void()>& changed) const {
-    std::pair<double, double> least(on_gpu_ ? INFINITY : explanation_.step_seconds, INFINITY);
+    std::pair<double, double> least(on_gpu ? INFINITY : explanation.step_seconds, INFINITY);
     const auto seconds_of = [&](const std::function<void()>& work) {
       return detail::least_seconds(1, [&] {
         work();
-        if (on_gpu_) runtime(device_.type()).synchronize(device_.index());
+        if (on_gpu) runtime(device.type()).synchronize(device.index());
       });
     };
-    for (int i = 0; i < options_.steps() / 2 + 1; ++i) {
-      least.first = std::min(least.first, seconds_of(step_));
+    for (int i = 0; i < options.steps() / 2 + 1; ++i) {
+      least.first = std::min(least.first, seconds_of(step));
       least.second = std::min(least.second, seconds_of(changed));
     }
     return least;
@@ -196,17 +188,17 @@ class Proposals {
         ~OneThread() { set_num_threads(threads); }
         const int threads = num_threads();
       } one;
-      step_();
+      step();
     });
     faster("a small step: set_num_threads(1)", before - after, "measured");
   }
 
   void add_static_step() {
-    if (!explanation_.leaks.empty())
-      return explanation_.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep"), void();
+    if (!explanation.leaks.empty())
+      return explanation.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep"), void();
     try {
-      graph::Recorder recorder(device_);
-      step_();
+      graph::Recorder recorder(device);
+      step();
       graph::Graph graph = recorder.finish();
       graph::run_passes(graph);
       const int64_t eager = graph.eager_peak();
@@ -216,25 +208,25 @@ class Proposals {
       const auto [before, after] = compare([&] { executor.run(); });
       faster("no work between kernels: training::StaticStep", before - after, "measured");
     } catch (const Error& error) {
-      explanation_.notes.push_back(std::string("the step cannot be a StaticStep: ") + error.what());
+      explanation.notes.push_back(std::string("the step cannot be a StaticStep: ") + error.what());
     }
-    step_();  // replaces gradients of the recording, which have no values
+    step();  // the recording left gradients without values; this step replaces them
   }
 
-  Explanation& explanation_;
-  const detail::WatchedCalls& calls_;
-  Backend& backend_;
-  const std::function<void()>& step_;
-  const ExplainOptions& options_;
-  const Device device_;
-  const bool on_gpu_;
+  Explanation& explanation;
+  const detail::WatchedCalls& calls;
+  Backend& backend;
+  const std::function<void()>& step;
+  const ExplainOptions& options;
+  const Device device = settled(options.device());
+  const bool on_gpu = device.is_cuda();
 };
 
 }  // namespace
 
 void detail::add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
                            const std::function<void()>& step, const ExplainOptions& options) {
-  Proposals(explanation, calls, backend, step, options).add();
+  Proposals{explanation, calls, backend, step, options}.add();
 }
 
 }  // namespace gradus::training

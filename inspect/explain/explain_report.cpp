@@ -1,10 +1,13 @@
-// Explanations as text tables and as an HTML page.
+// Formats explanations as text tables and as an HTML page.
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
+
+#include <explain_page.h>  // made by CMake of explain.html
 
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/runtime.h>
@@ -15,32 +18,33 @@ namespace {
 
 using detail::print_to;
 
-std::string shapes_of(const Explanation::Kernel& kernel) {
+/// The texts of a list's elements, one after the other.
+template <class List, class F>
+std::string text_of(const List& list, F text_of_element, const char* separator = "") {
   std::string text;
-  for (const Shape& shape : kernel.shapes) text += (text.empty() ? "" : " ") + to_string(shape);
+  for (const auto& element : list) text += (text.empty() ? "" : separator) + text_of_element(element);
   return text;
 }
 
-std::string joined(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+std::string joined(const std::vector<std::string>& names) { return text_of(names, std::identity(), ", "); }
+
+std::string number(const char* format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
   return text;
 }
 
 std::string figure_of(const Explanation::Proposal& proposal) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3f ms", 1e3 * proposal.seconds);
-  return proposal.bytes > 0 ? format_bytes(proposal.bytes) : text;
+  return proposal.bytes > 0 ? format_bytes(proposal.bytes) : number("%.3f ms", 1e3 * proposal.seconds);
 }
 
 /// Indices of the `rows` most costly kernels, in the order in which they ran.
 std::vector<size_t> most_costly(const std::vector<Explanation::Kernel>& kernels, size_t rows) {
   std::vector<size_t> numbers(kernels.size());
   std::iota(numbers.begin(), numbers.end(), size_t{0});
-  std::stable_sort(numbers.begin(), numbers.end(),
-                   [&](size_t a, size_t b) { return kernels[a].seconds > kernels[b].seconds; });
+  std::ranges::stable_sort(numbers, [&](size_t a, size_t b) { return kernels[a].seconds > kernels[b].seconds; });
   numbers.resize(std::min(rows, numbers.size()));
-  std::sort(numbers.begin(), numbers.end());
+  std::ranges::sort(numbers);
   return numbers;
 }
 
@@ -60,7 +64,8 @@ using detail::escaped;
 
 // ---- The page -------------------------------------------------------------------------------------------------------
 
-/// Consecutive calls of the forward pass that belong to one layer, or to one operator outside layers.
+/// A box of the drawing: consecutive calls of the forward pass that belong to the same layer, or to the same operator
+/// outside layers.
 struct Box {
   std::string key, title;
   Shape result;
@@ -69,7 +74,7 @@ struct Box {
   size_t rank = 0, column = 0;
 };
 
-/// "crossentropy" for both cross_entropy and CrossEntropy, the names of an operator and its node.
+/// Maps the names of an operator and of its node to the same text: cross_entropy and CrossEntropy to "crossentropy".
 std::string plain_name(const std::string& name) {
   std::string text;
   for (const char c : name)
@@ -117,19 +122,23 @@ std::vector<Box> boxes_of(const Explanation& explanation, std::vector<size_t>& b
   return boxes;
 }
 
-std::string row_of(const std::vector<std::string>& cells, const char* kind = "td") {
+std::string row_of(const std::vector<std::string>& cells) {
   std::string row = "<tr>";
-  for (const std::string& cell : cells) row += std::string("<") + kind + ">" + escaped(cell) + "</" + kind + ">";
+  for (const std::string& cell : cells) row += "<td>" + escaped(cell) + "</td>";
   return row + "</tr>\n";
 }
 
-std::string number(const char* format, double value) {
-  char text[32];
-  std::snprintf(text, sizeof text, format, value);
-  return text;
-}
-
 }  // namespace
+
+std::string detail::filled(std::string_view page, const std::vector<std::string>& contents) {
+  std::string text;
+  for (const std::string& content : contents) {
+    const size_t begin = page.find("{{"), end = page.find("}}", begin);
+    text.append(page.substr(0, begin)).append(content);
+    page.remove_prefix(end + 2);
+  }
+  return text.append(page);
+}
 
 std::string detail::escaped(const std::string& text) {
   std::string result;
@@ -143,10 +152,10 @@ std::string detail::escaped(const std::string& text) {
   return result;
 }
 
-// Draws boxes below each other in the order of their data, and lines from the box that computes data to those that read
-// it. The redder a box, the larger its share of the step's time.
+// Draws each box below all boxes whose results it reads, and lines from these boxes to it. The redder a box, the larger
+// its share of the step's time.
 std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
-  const auto fitting = [](const std::string& title) {  // cuts the beginning, as the end tells more
+  const auto fitting = [](const std::string& title) {  // cuts the beginning, because the end is more specific
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
@@ -170,7 +179,7 @@ std::string detail::picture_of(const Explanation& explanation, std::vector<size_
       const size_t x1 = kMargin + box.column * kStepX, y1 = box.rank * kStepY;
       if (box.rank == from.rank + 1)
         print_to(svg, "<path d=\"M%zu %zu L%zu %zu\"/>\n", x0 + kWidth / 2, y0, x1 + kWidth / 2, y1);
-      else  // a curve to the left, around the boxes in between
+      else  // draws a curve to the left, around the boxes between the two
         print_to(svg, "<path d=\"M%zu %zu C%zu %zu %zu %zu %zu %zu\"/>\n", x0, y0 - kHeight / 2, x0 - kMargin,
                  y0 + kStepY / 2, x1 - kMargin, y1 - kStepY / 2, x1, y1 + kHeight / 2);
     }
@@ -228,43 +237,31 @@ std::string Explanation::str(size_t rows) const {
 }
 
 std::string Explanation::html(const std::string& title) const {
-  std::string page = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(title) +
-                     "</title><style>\n"
-                     "body { font: 14px sans-serif; margin: 2em } table { border-collapse: collapse }\n"
-                     "td, th { padding: 2px 8px; border-bottom: 1px solid #ddd; text-align: left }\n"
-                     "rect { fill: #e2603c; stroke: #555 } path { fill: none; stroke: #888 }\n"
-                     "text { font: 13px sans-serif } .small { font-size: 11px; fill: #333 }\n"
-                     "</style></head><body>\n<h1>" +
-                     escaped(title) + "</h1>\n<p>" + escaped(summary_of(*this)) + "</p>\n";
-  for (const auto* list : {&faster, &smaller}) {
-    page += list == &faster ? "<h2>What would save time</h2>\n<table>" : "<h2>What would save memory</h2>\n<table>";
-    for (const Proposal& proposal : *list) page += row_of({proposal.change, figure_of(proposal), proposal.basis});
-    page += "</table>\n";
-  }
-  for (const std::string& note : notes) page += "<p>" + escaped(note) + "</p>\n";
-  page +=
-      "<h2>The net</h2>\n<p>Results, and the time of forward and backward kernels.</p>\n" + detail::picture_of(*this);
-  page += "<h2>Kernels</h2>\n<table>" + row_of({"", "pass", "operator", "module", "kernel", "backend: implementation",
-                                                "reason", "operands", "bytes", "MFLOP", "ms", "% of the roofline"},
-                                               "th");
-  for (size_t i = 0; i < kernels.size(); ++i) {
-    const Kernel& kernel = kernels[i];
-    page += row_of({std::to_string(i), kernel.backward ? "backward" : "forward", kernel.op, kernel.module, kernel.name,
-                    kernel.backend + ": " + kernel.implementation, kernel.reason, shapes_of(kernel),
-                    format_bytes(kernel.bytes), number("%.2f", static_cast<double>(kernel.flops) / 1e6),
-                    number("%.4f", 1e3 * kernel.seconds), number("%.0f", 100 * kernel.roofline)});
-  }
-  page += row_of({"", "", "between kernels", "", "", "", "", "", "", "", number("%.4f", 1e3 * between_seconds), ""});
-  page += "</table>\n<h2>Saved for the backward pass</h2>\n<p>Most memory: " + format_bytes(peak_bytes) +
-          " beyond what was allocated before the step, in call " + std::to_string(peak_call) + ".</p>\n<table>" +
-          row_of({"bytes", "shape", "made by", "kept by", "until", "at the peak"}, "th");
-  for (const Saved& one : saved)
-    page += row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,
-                    one.at_peak ? "yes" : ""});
-  page += "</table>\n";
-  if (!leaks.empty()) page += "<h2>Kept from step to step</h2>\n<table>";
-  for (const Leak& leak : leaks) page += row_of({format_bytes(leak.bytes), to_string(leak.shape), leak.made_by});
-  return page + (leaks.empty() ? "" : "</table>\n") + "</body></html>\n";
+  const auto kernel_row = [&](const Kernel& kernel) {
+    return row_of({std::to_string(&kernel - kernels.data()), kernel.backward ? "backward" : "forward", kernel.op,
+                   kernel.module, kernel.name, kernel.backend + ": " + kernel.implementation, kernel.reason,
+                   text_of(
+                       kernel.shapes, [](const Shape& shape) { return to_string(shape); }, " "),
+                   format_bytes(kernel.bytes), number("%.2f", static_cast<double>(kernel.flops) / 1e6),
+                   number("%.4f", 1e3 * kernel.seconds), number("%.0f", 100 * kernel.roofline)});
+  };
+  const auto saved_row = [](const Saved& one) {
+    return row_of({format_bytes(one.bytes), to_string(one.shape), one.made_by, joined(one.kept_by), one.until,
+                   one.at_peak ? "yes" : ""});
+  };
+  const auto leak_row = [](const Leak& leak) {
+    return row_of({format_bytes(leak.bytes), to_string(leak.shape), leak.made_by});
+  };
+  const auto proposal_row = [](const Proposal& one) { return row_of({one.change, figure_of(one), one.basis}); };
+  const auto paragraph = [](const std::string& note) { return "<p>" + escaped(note) + "</p>\n"; };
+  const std::string gaps = number("%.4f", 1e3 * between_seconds);
+  return detail::filled(
+      kExplainPage,
+      {escaped(title), escaped(title), escaped(summary_of(*this)), text_of(faster, proposal_row),
+       text_of(smaller, proposal_row), text_of(notes, paragraph), detail::picture_of(*this),
+       text_of(kernels, kernel_row), row_of({"", "", "between kernels", "", "", "", "", "", "", "", gaps, ""}),
+       format_bytes(peak_bytes), std::to_string(peak_call), text_of(saved, saved_row),
+       leaks.empty() ? "" : "<h2>Kept from step to step</h2>\n<table>" + text_of(leaks, leak_row) + "</table>\n"});
 }
 
 void Explanation::save_html(const std::string& path, const std::string& title) const {

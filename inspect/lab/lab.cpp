@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 
+#include <lab_page.h>  // made by CMake of page.html, page.css and page.js
 #include <nlohmann/json.hpp>
 
 #include <gradus/core/platform/file.h>
@@ -18,8 +19,8 @@ namespace {
 
 using nlohmann::json;
 
-/// The first `count` elements of an array on the CPU as text such as "1 0.5 nan", with enough digits to restore all
-/// bits.
+/// The first `count` elements of an array on the CPU as text, for example "1 0.5 nan". The digits determine the
+/// elements exactly.
 std::string first_numbers(const View& x, int64_t count) {
   std::string text;
   count = std::min(count, x.numel());
@@ -40,7 +41,7 @@ std::string first_numbers(const View& x, int64_t count) {
   return text;
 }
 
-/// first_numbers() for memory of any device. Empty if too much would have to be copied.
+/// first_numbers() for an array on any device. Empty if more than 1 MiB would have to be copied from a GPU.
 std::string numbers_of(const View& x) {
   if (x.device.is_cpu()) return first_numbers(x, LabRecording::kValues);
   constexpr int64_t kMost = 1 << 20;
@@ -52,12 +53,7 @@ std::string numbers_of(const View& x) {
   return first_numbers(View(x, copy.data() - extent.begin), LabRecording::kValues);
 }
 
-/// The name of an operator for the page.
-std::string name_of_operator(const graph::Origin& origin) {
-  return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;
-}
-
-/// Records what the page needs about the last watched step.
+/// Records the calls, blocks and saved arrays of the last watched step.
 class LabWatch final : public detail::StepWatch {
  public:
   LabWatch(LabRecording& recording, const nn::Module* net) : recording_(recording), net_(net) {}
@@ -100,13 +96,14 @@ class LabWatch final : public detail::StepWatch {
     if (array.numel() == 0) return;
     const graph::Origin origin = graph::Origin::current();
     const size_t block = number_of(array.data());
-    // An operator saves its inputs before it calls the backend, and its results after that.
+    // An operator saves its inputs before its call of the backend, and its results after the call. If the last call
+    // belongs to this operator and has the array as an operand, the array is a result of that call.
     size_t call = recording_.calls.size();
     const auto has_block = [&](const auto& operand) { return operand.block == block; };
     if (call > 0 && last_.op == origin.op && last_.module == origin.module && last_.where.line == origin.where.line &&
         std::ranges::any_of(recording_.calls.back().operands, has_block))
       --call;
-    recording_.saved.push_back({call, block, array.shape(), name_of_operator(origin), array.version()});
+    recording_.saved.push_back({call, block, array.shape(), detail::name_of(origin), array.version()});
   }
 
   void end_step() override {
@@ -115,22 +112,20 @@ class LabWatch final : public detail::StepWatch {
     for (const auto& item : parameters) {
       const Tensor gradient = item.value().grad();
       const auto* const block = gradient.defined() ? memory_->find(gradient.array().data()) : nullptr;
-      if (block) recording_.blocks[number_of_block(place_of(*block))].name = "gradient of " + item.key();
+      if (block) recording_.blocks[number_of_block(*block)].name = "gradient of " + item.key();
     }
     for (const auto& watched : memory_->blocks()) {
       if (watched.to <= recording_.first_tick) continue;
-      LabRecording::Block& block = recording_.blocks[number_of_block(place_of(watched))];
-      block.made_by = name_of_operator(watched.origin), block.until = watched.until;
+      LabRecording::Block& block = recording_.blocks[number_of_block(watched)];
+      block.made_by = detail::name_of(watched.origin), block.until = watched.until;
       block.bytes = static_cast<int64_t>(watched.bytes);
       block.from = std::max(watched.from, recording_.first_tick), block.to = std::min(watched.to, recording_.last_tick);
     }
   }
 
  private:
-  size_t place_of(const detail::WatchedMemory::Block& block) const {
-    return static_cast<size_t>(&block - memory_->blocks().data());
-  }
-  size_t number_of_block(size_t place) {
+  size_t number_of_block(const detail::WatchedMemory::Block& block) {
+    const auto place = static_cast<size_t>(&block - memory_->blocks().data());
     const auto [entry, is_new] = numbers_.try_emplace(place, recording_.blocks.size());
     if (is_new) recording_.blocks.emplace_back();
     return entry->second;
@@ -140,9 +135,9 @@ class LabWatch final : public detail::StepWatch {
     outside_[static_cast<const char*>(array.data()) + array.nbytes()] = {array.data(), recording_.blocks.size()};
     recording_.blocks.push_back({name, "", "", static_cast<int64_t>(array.nbytes()), 0, 0});
   }
-  /// The number of the block that has this address now.
+  /// The index in recording_.blocks of the block that contains this address at present.
   size_t number_of(const void* data) {
-    if (const auto* block = memory_->find(data)) return number_of_block(place_of(*block));
+    if (const auto* block = memory_->find(data)) return number_of_block(*block);
     const auto after = outside_.upper_bound(data);
     if (after != outside_.end() && after->second.begin <= data) return after->second.number;
     outside_[static_cast<const char*>(data) + 1] = {data, recording_.blocks.size()};
@@ -157,15 +152,15 @@ class LabWatch final : public detail::StepWatch {
   LabRecording& recording_;
   const nn::Module* const net_;
   detail::WatchedMemory* memory_ = nullptr;
-  std::map<size_t, size_t> numbers_;        // from watched blocks to recording_.blocks
-  std::map<const void*, Outside> outside_;  // memory from before the first watched step, by its end
-  graph::Origin last_;                      // the last call's origin
+  std::map<size_t, size_t> numbers_;        // indices in recording_.blocks by indices in memory_->blocks()
+  std::map<const void*, Outside> outside_;  // memory from before the first watched step, by its end address
+  graph::Origin last_;                      // origin of the last call
 };
 
-/// The limit for the rows and texts of a page in bytes. Further rows are left out.
+/// The rows and texts of a page have at most this many bytes. Further rows are left out.
 constexpr size_t kMostBytes = 24 << 20;
 
-/// The texts of a page. Each is stored once, and rows refer to it by number.
+/// The texts of a page. Each different text is stored once; rows refer to texts by number.
 class Texts {
  public:
   size_t operator()(const std::string& text) {
@@ -182,7 +177,8 @@ class Texts {
   size_t bytes_ = 0;
 };
 
-constexpr size_t kMostNumbers = 4 << 20, kMostOperands = 24;  // bytes of numbers in all; operands per call
+constexpr size_t kMostNumbers = 4 << 20;  // limit of the bytes of all arrays' elements as text
+constexpr size_t kMostOperands = 24;      // limit of the operands per call
 
 std::string type_of(DType dtype, const Shape& shape) { return std::string(name(dtype)) + " " + to_string(shape); }
 
@@ -214,7 +210,7 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
     calls.push_back({texts(call.op), texts(call.origin.module), texts(call.name),
                      texts(where.substr(std::min<size_t>(2, where.size()))), texts(kernels[at]), int{call.backward},
                      std::round(1e9 * call.seconds) / 1e3, seen.tick, box, seen.operands.size(), std::move(operands)});
-    bytes += 60 + 64 * calls.back().back().size();  // including the blocks of the operands
+    bytes += 60 + 64 * calls.back().back().size();  // an estimate that includes the blocks of the operands
     for (; next_saved < recording.saved.size() && recording.saved[next_saved].call <= at; ++next_saved) {
       const LabRecording::Saved& one = recording.saved[next_saved];
       saved.push_back({one.call, one.block, texts(to_string(one.shape)), texts(one.kept_by), one.version});
@@ -256,8 +252,14 @@ json data_of(const dist::MessageLog& log) {
           {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list()}};
 }
 
+/// Writes a page that shows `data`. `picture` is HTML and is inserted unchanged. "<" is escaped in the data, so that
+/// their texts cannot become a part of the page's HTML.
 void write_page(const std::string& path, const std::string& title, const std::string& picture, const json& data) {
-  io::write_file(path, detail::lab_page(title, picture, data.dump(-1, ' ', false, json::error_handler_t::replace)));
+  std::string text;
+  for (const char c : data.dump(-1, ' ', false, json::error_handler_t::replace))
+    if (c == '<') text += "\\u003c";
+    else text += c;
+  io::write_file(path, detail::filled(kLabPage, {detail::escaped(title), detail::escaped(title), picture, text}));
 }
 
 }  // namespace

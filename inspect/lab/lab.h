@@ -1,5 +1,5 @@
-// A lab page shows a training step, or the messages between ranks, event by event. It is one HTML file that needs
-// neither a server nor a network.
+// A lab page shows a training step call by call, or the messages between ranks one by one. It is a single HTML file
+// that needs neither a server nor a network.
 //
 //   const auto recording = training::record_lab([&] {
 //     optimizer.zero_grad();
@@ -25,9 +25,9 @@ struct MessageLog;
 
 namespace training {
 
-/// The contents of a step's page: the results of explain(), and the numbers that calls read and wrote.
+/// The contents of a step's page: the results of explain(), and the numbers that each call reads and writes.
 struct LabRecording {
-  static constexpr int64_t kValues = 64;  ///< how many elements of an array are kept, in row-major order
+  static constexpr int64_t kValues = 64;  ///< the page shows this many elements of an array, in row-major order
 
   /// An array that a call reads or writes.
   struct Operand {
@@ -36,45 +36,46 @@ struct LabRecording {
     DType dtype = DType::f32;
     Shape shape;
     bool is_written = false;  ///< true also if it is both read and written
-    std::string values;       ///< "1 0.5 nan", before the call, or after it if written; empty if not kept
+    std::string values;       ///< "1 0.5 nan": before the call if it only reads, else after; empty if too large to copy
   };
-  /// More about each of explanation.calls, in the same order.
+  /// The operands and the time of a call. Element i of `calls` belongs to explanation.calls[i].
   struct Call {
     std::vector<Operand> operands;
-    size_t tick = 0;  ///< the time at which it begins, as in Block
+    size_t tick = 0;  ///< the tick at which the call begins (see Block)
   };
   /// Memory that calls use or that the step allocates.
   struct Block {
     std::string name;         ///< "0.weight", "gradient of 0.weight"; may be empty
     std::string made_by;      ///< "conv2d of features.0"; empty for memory from before the step
-    std::string until;        ///< the operator that ran when it was released; may be empty
-    int64_t bytes = 0;        ///< 0 if unknown, because it was not allocated while steps were watched
-    size_t from = 0, to = 0;  ///< it exists during the ticks [from, to); allocations and releases are counted as ticks
+    std::string until;        ///< the operator that ran when it was freed; may be empty
+    int64_t bytes = 0;        ///< 0 if unknown: the block was allocated before explain() watched steps
+    size_t from = 0, to = 0;  ///< allocated during [from, to), in ticks; each allocation and each free is a tick
   };
-  /// An array that an operator keeps for the backward pass.
+  /// An array that an operator saves for the backward pass.
   struct Saved {
     size_t call = 0, block = 0;
     Shape shape;
     std::string kept_by;   ///< "linear of 0"
-    uint32_t version = 0;  ///< how often its memory had been changed in place before
+    uint32_t version = 0;  ///< the array's version counter: how often its memory had been changed in place
   };
 
   Explanation explanation;  ///< without proposals
   std::vector<Call> calls;
   std::vector<Block> blocks;
   std::vector<Saved> saved;
-  size_t first_tick = 0, last_tick = 0;  ///< begin and end of the step
+  size_t first_tick = 0, last_tick = 0;  ///< ticks at which the step begins and ends
 };
 
-/// Runs explain() on a step, without proposals, and keeps the numbers that calls read and write. Parameters of `net`,
-/// which may be null, and their gradients get names. Arrays on a GPU are copied, which waits for its kernels.
+/// Runs explain() on a step, without proposals, and records the numbers that calls read and write. The page names the
+/// parameters of `net` and their gradients; `net` may be null. To copy an array from a GPU, the host waits for the
+/// GPU's kernels.
 LabRecording record_lab(const std::function<void()>& step, const nn::Module* net = nullptr,
                         const ExplainOptions& options = {});
 
 }  // namespace training
 
-/// Writes the page of a step. A page has at most about 30 MB; it states how many calls had to be left out. Throws an
-/// IoError if the file cannot be written.
+/// Writes the page of a step. A page has at most about 30 MB. If not all calls fit, the page says how many are missing.
+/// Throws an IoError if the file cannot be written.
 void write_lab(const training::LabRecording& recording, const std::string& path,
                const std::string& title = "a training step");
 /// Writes the page of messages between ranks (distributed/comm/local/local_group.h), with the same limits and errors.

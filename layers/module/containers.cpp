@@ -3,23 +3,25 @@
 #include <algorithm>
 #include <ostream>
 
+#include <gradus/core/platform/process.h>
+
 namespace gradus::nn {
 
 // ---- AnyModule ----
 
 void AnyValue::fail_cast(const std::type_info& wanted) const {
-  GRADUS_FAIL(ValueError, "a value was requested as ", detail::demangled(wanted), ", but it is ",
-              detail::demangled(type_info()));
+  GRADUS_FAIL(ValueError, "a value was requested as ", platform::demangled(wanted), ", but it is ",
+              platform::demangled(type_info()));
 }
 
 namespace detail {
 
 void fail_cast(const Module& module, const std::type_info& wanted) {
-  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", demangled(wanted));
+  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", platform::demangled(wanted));
 }
 
 void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
-  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", demangled(wanted), ", got ", demangled(given),
+  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", platform::demangled(wanted), ", got ", platform::demangled(given),
               ": values in an AnyModule are not converted");
 }
 

@@ -1,13 +1,11 @@
 #include <gradus/layers/module/module.h>
 
-#include <cxxabi.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <map>
 #include <ostream>
 #include <unordered_set>
 
+#include <gradus/core/platform/process.h>
 #include <gradus/core/runtime/random.h>
 
 namespace gradus::nn {
@@ -383,16 +381,8 @@ void Module::to(MemoryFormat format) {
 
 // ---- Names and printing ----
 
-std::string detail::demangled(const std::type_info& type) {
-  int status = 0;
-  char* text = abi::__cxa_demangle(type.name(), nullptr, nullptr, &status);
-  std::string name = status == 0 ? text : type.name();
-  std::free(text);
-  return name;
-}
-
 std::string Module::name() const { return own_name_.empty() ? type_name() : own_name_; }
-std::string Module::type_name() const { return detail::demangled(typeid(*this)); }
+std::string Module::type_name() const { return platform::demangled(typeid(*this)); }
 
 std::string Module::path() const {
   std::string path;

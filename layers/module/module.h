@@ -49,8 +49,6 @@ using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs,
 namespace detail {
 struct ModuleHooks;
 class HookedCall;
-/// Name of a type as in source code: "gradus::nn::LinearImpl".
-std::string demangled(const std::type_info& type);
 }  // namespace detail
 
 /// The differences between the keys of a module and those of a state dict.

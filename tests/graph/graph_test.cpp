@@ -1,4 +1,4 @@
-// A recorded graph as text.
+// A recorded graph as text and in Graphviz's language.
 #include <gradus/gradus.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>

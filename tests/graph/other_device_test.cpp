@@ -1,6 +1,6 @@
-// Recorded steps on a device other than the CPU, here a fake one with the host's memory and openmp's kernels. Their
-// results equal those of eager steps bit for bit, recording does not use the device, and lockstep compares across
-// devices.
+// Recorded steps on a device other than the CPU. The device is a fake one, with the host's memory and openmp's kernels.
+// The results of recorded steps equal those of eager steps bit for bit, recording does not use the device, and lockstep
+// compares steps on two devices.
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
@@ -34,7 +34,7 @@ class OtherBackend final : public BackendInterceptor<OtherBackend> {
   bool is_wrong = false;
 };
 
-/// Null on a machine with a GPU, where tests/cuda has the same cases.
+/// The backend of the fake device. Null on a machine with a GPU, for which tests/cuda has the same cases.
 OtherBackend* other_backend() {
   static OtherBackend* const made = [] {
     if (!test::use_fake_device()) return static_cast<OtherBackend*>(nullptr);
@@ -89,7 +89,7 @@ TEST_CASE("static steps on another device equal eager ones bit for bit") {
         },
         training::StaticStepOptions().enabled(recorded));
     TensorList results;
-    for (int64_t size : {2, 3, 2}) {  // no recording runs twice in a row, as the second run would be captured
+    for (int64_t size : {2, 3, 2}) {  // no size twice in a row, because the second run of a recording would be captured
       const TensorList of_step = step({randn({size, 2, 6, 6}), randint(0, 10, {size}, kLong)});
       for (const Tensor& result : of_step) results.push_back(result.detach().clone().cpu());
     }

@@ -32,7 +32,7 @@ TEST_CASE("calls whose results are not read are removed", "[graph_passes]") {
   const Tensor x = rand({4}), total = zeros({});
   Tensor kept;
   graph::Graph graph = graph_of([&] {
-    const Tensor unused = (x + 1) * 2;  // and the calls that only it needs
+    const Tensor unused = (x + 1) * 2;  // both calls are removed
     kept = x * 3;
     total.copy_((x * x).sum());
   });
@@ -59,7 +59,7 @@ TEST_CASE("element-wise results overwrite an operand that is not read later", "[
     const size_t before = graph::plan_memory(graph).bytes;
     graph::work_in_place(graph);
     CHECK(before == 3 * 256 - (keeps ? 0 : 256));
-    // x + 1 needs its own memory if it is read later; in the end the sum is written to it.
+    // x + 1 needs memory if it is read later; the sum is then written into this memory.
     CHECK(graph::plan_memory(graph).bytes == (keeps ? 2 * 256 : 256));
     graph::Executor executor(std::move(graph));
     executor.run();
@@ -67,7 +67,7 @@ TEST_CASE("element-wise results overwrite an operand that is not read later", "[
     step(keeps);
     CHECK(got.equal(y));
   }
-  // Not for memory that an array refers to, that is read twice, or that has another type.
+  // A result does not overwrite memory that an array uses, that the call reads twice, or that has another type.
   Tensor result;
   graph::Graph graph = graph_of([&] {
     const Tensor a = (x + 1).reshape({8, 8}), b = a + a.t();
@@ -88,8 +88,8 @@ TEST_CASE("chains of element-wise calls run block by block, with identical resul
     for (const DType dtype : {kFloat, kDouble, kBFloat16}) {
       INFO(backend << " " << name(dtype));
       const BackendGuard guard(backend);
-      // Sizes that are not multiples of a block or a vector. Scalars, a broadcast number, a condition, an operand with
-      // other strides.
+      // The sizes are not multiples of a block or a vector. The operands are scalars, a broadcast number, a condition
+      // and an operand with other strides.
       const Tensor x = randn({3, 70001}).to(dtype), y = empty({3, 70001}, dtype), scale = rand({1}).to(dtype);
       const Tensor across = randn({70001, 3}).to(dtype);
       const auto step = [&] {
@@ -110,7 +110,7 @@ TEST_CASE("chains of element-wise calls run block by block, with identical resul
       step();
       CHECK(got.equal(y));
     }
-  // Two halves of one buffer.
+  // The operands are the two halves of a buffer.
   const Tensor pairs = randn({140000}), products = empty({70000});
   const auto multiply = [&] {
     const Tensor a = pairs * 2;
@@ -123,7 +123,8 @@ TEST_CASE("chains of element-wise calls run block by block, with identical resul
   const Tensor got = products.clone();
   multiply();
   CHECK(got.equal(products));
-  // A shifted or transposed row is not the block that the previous call has written.
+  // A call that reads a shifted or transposed operand cannot be in the chain of the call that writes it: it would read
+  // outside of the block.
   const Tensor x = randn({300, 300}), y = empty({300, 300});
   graph::Graph graph = graph_of([&] {
     const Tensor a = x * 2;
@@ -152,7 +153,7 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   const size_t before = graph::plan_memory(graph).lower_bound;
   REQUIRE(calls_named(graph, "optimizer_step") == 1);
   graph::update_early(graph);
-  CHECK(calls_named(graph, "optimizer_step") == 4);  // three weights, and all biases together
+  CHECK(calls_named(graph, "optimizer_step") == 4);  // one for each of three weights, and one for all biases
   CHECK(graph.calls().back()->name == std::string("optimizer_step"));
   // Gradients have 0.5, 1 and 1 MiB.
   CHECK(mebibytes(before) > 2.5);
@@ -165,7 +166,7 @@ TEST_CASE("large parameters are updated as soon as their gradient is complete", 
   for (const Tensor& parameter : net->parameters()) start.push_back(parameter.detach().clone());
   step();
   for (const Tensor& parameter : net->parameters()) expected.push_back(parameter.detach().clone());
-  // Again from the same data, with the state of a new optimizer after the same steps.
+  // Repeats the training from the same parameters with a new optimizer.
   const auto repeat = [&](bool recorded) {
     const NoGradGuard no_grad;
     for (size_t i = 0; i < start.size(); ++i) net->parameters()[i].copy_(start[i]);
@@ -318,12 +319,12 @@ TEST_CASE("recorded steps of large nets need less memory than eager ones", "[gra
     graph::run_passes(graph);
     const graph::MemoryPlan plan = graph::plan_memory(graph);
     CHECK(static_cast<double>(plan.bytes) <= 1.02 * static_cast<double>(plan.lower_bound));
-    // Recorded without existing gradients, so that this is all memory of the eager step.
+    // No gradients existed before the recording, so eager_peak() is all memory of the eager step.
     CHECK(static_cast<double>(plan.bytes) <= 0.9 * static_cast<double>(graph.eager_peak()));
   }
 }
 
-TEST_CASE("gradients of large weights wait until the activations are gone", "[graph_passes]") {
+TEST_CASE("gradients of large weights are computed after the activations are freed", "[graph_passes]") {
   manual_seed(2);
   nn::Sequential net = benchmarks::stl10_net();
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
@@ -345,5 +346,5 @@ TEST_CASE("gradients of large weights wait until the activations are gone", "[gr
         0.7 * static_cast<double>(as_recorded.lower_bound));
   const std::string text = graph.str();
   graph::order_for_memory(graph);
-  CHECK(graph.str() == text);  // there is nothing left to gain
+  CHECK(graph.str() == text);  // a second pass changes nothing
 }

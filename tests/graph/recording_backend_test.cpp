@@ -18,7 +18,7 @@ class RecordingBackend final : public BackendInterceptor<RecordingBackend> {
   std::string_view name() const override { return "recording"; }
   DeviceType device_type() const override { return runs_.device_type(); }
 
-  /// Shapes of the operands that are read, then of those that are written: "matmul (2, 3) (3, 4) -> (2, 4)".
+  /// Records the call's name and shapes, first of the operands that it reads: "matmul (2, 3) (3, 4) -> (2, 4)".
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
     std::string reads, writes;
@@ -64,7 +64,7 @@ std::vector<Tensor> train(const char* backend_name, const F& on_step) {
 TEST_CASE("a recorded training step equals naive's exactly, and its calls are recorded") {
   const std::string default_name(current_backend(DeviceType::cpu).name());
   register_backend(std::make_unique<RecordingBackend>(backend("naive")));
-  set_backend(default_name);  // otherwise the backend registered last would be the default
+  set_backend(default_name);  // otherwise the backend that was registered last would be the default
   auto& recording = static_cast<RecordingBackend&>(backend("recording"));
   const std::vector<Tensor> expected = train("naive", [] {});
   const std::vector<Tensor> results = train("recording", [&] { recording.calls.clear(); });

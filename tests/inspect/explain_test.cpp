@@ -1,4 +1,4 @@
-// explain: what it says of a step, and that it names what was planted.
+// explain: its figures and texts for a step, and that it finds a slow kernel and a leak that a test adds to a step.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -37,7 +37,7 @@ struct ExplainedNet {
   Tensor x, target;
 };
 
-/// openmp, but for one kernel, which sleeps.
+/// The backend "openmp", except that one kernel sleeps.
 class SleepyBackend final : public BackendInterceptor<SleepyBackend> {
  public:
   std::string_view name() const override { return "sleepy"; }
@@ -110,7 +110,7 @@ TEST_CASE("explain lists kernels with their reasons, and what is saved until whe
   const std::string text = explanation.str(), page = explanation.html("LeNet & more");
   CHECK_THAT(text, contains("between kernels") && contains("channels do not fill vectors") && contains("kept by"));
   CHECK_THAT(page, contains("<svg") && contains("LeNet &amp; more") && contains("0: conv2d_relu"));
-  CHECK(page.find("src=") == std::string::npos);  // nothing is loaded from elsewhere
+  CHECK(page.find("src=") == std::string::npos);  // the page loads no other files
   CHECK(page.find("href=") == std::string::npos);
 }
 
@@ -127,7 +127,7 @@ TEST_CASE("explain names a slow kernel", "[explain]") {
   CHECK(named->seconds > 0.019);
 }
 
-TEST_CASE("explain shows a step that cannot be recorded, and says why it cannot", "[explain]") {
+TEST_CASE("explain analyses a step that cannot be recorded, and says why it cannot be recorded", "[explain]") {
   ExplainedNet step(nn::Sequential(nn::Linear(8, 2)), {4, 8});
   double loss = 0;
   const Explanation explanation = explain(
@@ -159,10 +159,10 @@ TEST_CASE("explain names memory that the program keeps from step to step", "[exp
   CHECK(explanation.leaks[0].bytes == 128);
   CHECK(any_of(explanation.smaller, "release (4, 8) made by mul"));
   CHECK_THAT(explanation.str(), contains("kept from step to step: 128 B (4, 8), made by mul"));
-  for (const Tensor& tensor : kept) CHECK(tensor.equal(step.x * 2));  // they are the step's own, and stay good
+  for (const Tensor& tensor : kept) CHECK(tensor.equal(step.x * 2));  // the kept tensors still have their values
 }
 
-TEST_CASE("explain draws a sum of two paths, and knows who reads whose result", "[explain]") {
+TEST_CASE("explain draws a sum of two paths, and finds the calls whose results a call reads", "[explain]") {
   struct Block : nn::Module {
     nn::Conv2d conv = register_module("conv", nn::Conv2d(nn::Conv2dOptions(16, 16, 3).padding(1)));
     Tensor forward(const Tensor& x) { return relu(conv(x)) + x; }

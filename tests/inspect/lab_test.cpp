@@ -1,4 +1,4 @@
-// record_lab: the data kept of a step are those that the step computed. tests/lab tests the pages.
+// record_lab() records the numbers, names and memory of a step. tests/lab tests the pages.
 #include <algorithm>
 #include <set>
 
@@ -68,7 +68,7 @@ TEST_CASE("a recording has the data, names and memory of a step", "[lab]") {
   CHECK(recording.saved[0].block == lab_operand(recording, 0, "x").block);
 }
 
-TEST_CASE("data of a written operand are those after the call", "[lab]") {
+TEST_CASE("an operand that a call writes is recorded with its values after the call", "[lab]") {
   const Tensor x = tensor({1.f, 2.f, 3.f});
   const LabRecording recording = training::record_lab([&] { x.mul_(-1); }, nullptr, kOneStep);
   REQUIRE(recording.calls.size() == 1);

@@ -1,4 +1,4 @@
-// Lockstep of two backends: operations of nets agree, and a wrong operation is named.
+// lockstep(): the operations of nets agree on two backends, and a wrong operation is found.
 #include <numeric>
 
 #include <gradus/benchmarks/nets.h>
@@ -12,7 +12,7 @@ using test::contains;
 
 namespace {
 
-/// naive, except for relu, which is wrong for positive results.
+/// The backend "naive", except that relu is wrong for positive results.
 class WrongRelu final : public BackendInterceptor<WrongRelu> {
  public:
   std::string_view name() const override { return "wrong_relu"; }
@@ -28,7 +28,7 @@ class WrongRelu final : public BackendInterceptor<WrongRelu> {
   }
 };
 
-/// naive, except for one operation, whose results are all wrong by 0.1.
+/// The backend "naive", except that all results of one operation are wrong by 0.1.
 class WrongCall final : public BackendInterceptor<WrongCall> {
  public:
   explicit WrongCall(std::string wrong) : wrong_(std::move(wrong)) {}
@@ -49,7 +49,7 @@ class WrongCall final : public BackendInterceptor<WrongCall> {
   std::string wrong_;
 };
 
-/// openmp, except for products of half types, whose first element is wrong.
+/// The backend "openmp", except that the first element of products of half types is wrong.
 class WrongHalf final : public BackendInterceptor<WrongHalf> {
  public:
   std::string_view name() const override { return "wrong_half"; }
@@ -101,7 +101,7 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
     if (in_order) return graph;
     std::vector<size_t> order(graph.calls().size());
     std::iota(order.begin(), order.end(), 0);
-    std::swap(order[1], order[2]);  // dropout before the ReLU whose result it reads
+    std::swap(order[1], order[2]);  // moves dropout before the ReLU whose result it reads
     graph.reorder(order);
     return graph;
   };
@@ -148,7 +148,7 @@ TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockst
     CHECK((agreed ? agreed->str() : "") == "");
     WrongRelu wrong;
     const auto found = graph::lockstep(executor, backend("naive"), wrong);
-    if (workload.name != "lenet" && workload.name != "pure_linear") continue;  // with a ReLU apart from convolutions
+    if (workload.name != "lenet" && workload.name != "pure_linear") continue;  // the others call no separate ReLU
     REQUIRE(found);
     CHECK_THAT(found->str(), contains("unary (relu of ") && contains("(2, ") && contains("allowed: 1e-05"));
     CHECK(found->error > 0.001);

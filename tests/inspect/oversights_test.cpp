@@ -9,7 +9,7 @@ using test::contains;
 
 namespace {
 
-/// `lost` is a member that nobody registered, `idle` a registered one that forward leaves out.
+/// The layer `lost` is not registered. The layer `idle` is registered, but forward() does not use it.
 struct Forgetful : nn::Module {
   nn::Linear first = register_module("first", nn::Linear(3, 4));
   nn::Linear idle = register_module("idle", nn::Linear(4, 4));
@@ -27,7 +27,7 @@ Tensor backward_of(Forgetful& net) {
 
 }  // namespace
 
-TEST_CASE("oversights: layers that are idle, not registered, unknown to the optimizer") {
+TEST_CASE("oversights: layers that are not used, not registered or not in the optimizer") {
   Forgetful net;
   optim::SGD sgd(net.first->parameters(), 0.1);
   const Tensor loss = backward_of(net);
@@ -46,7 +46,7 @@ TEST_CASE("oversights: layers that are idle, not registered, unknown to the opti
   CHECK(said.str().find("optimizer") == std::string::npos);
 }
 
-TEST_CASE("oversights: a net without any, with a frozen layer and a tied weight") {
+TEST_CASE("oversights: none in a correct net with a frozen layer and a tied weight") {
   Forgetful net;
   net.uses_idle = true;
   net.register_module("lost", net.lost);

@@ -28,7 +28,7 @@ Profiler::Row find(const std::vector<Profiler::Row>& rows, const std::string& na
   throw 0;
 }
 
-/// Observes the same events.
+/// Observes the same events as the profiler and adds up their figures.
 struct Totals : Observer {
   int64_t flops = 0, bytes = 0, events = 0;
   void on_end(const ObservedEvent& event) override {

@@ -16,7 +16,7 @@ using training::SummaryWriter;
 
 namespace {
 
-/// The fields of a message: numbers as bits, others as bytes.
+/// The fields of a protobuf message by number: integers and floating-point numbers as bits, other fields as bytes.
 struct Message {
   std::multimap<int, uint64_t> numbers;
   std::multimap<int, std::string> texts;
@@ -97,7 +97,7 @@ TEST_CASE("scalars, text and the header of an event file", "[tensorboard]") {
   writer.add_scalar("loss/train", 0.1, 0);
   writer.add_scalar("loss/train", std::numeric_limits<double>::quiet_NaN(), int64_t{1} << 40);
   writer.add_text("note", "**bold**", 3);
-  CHECK(events_of(writer.path()).size() == 1);  // the rest is still buffered
+  CHECK(events_of(writer.path()).size() == 1);  // the other events are still buffered
   writer.flush();
   const std::vector<Message> events = events_of(writer.path());
   REQUIRE(events.size() == 4);
@@ -158,7 +158,7 @@ TEST_CASE("histograms count every value", "[tensorboard]") {
       total += counts[k];
       if (k > 0) CHECK(limits[k] > limits[k - 1]);
     }
-    CHECK(counts.front() == 0);  // the left end
+    CHECK(counts.front() == 0);  // the first bucket is empty
     CHECK(counts.back() > 0);
     CHECK(total == histogram.number(3));
   }

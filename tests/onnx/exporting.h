@@ -13,7 +13,7 @@
 
 namespace gradus::test {
 
-/// A module whose forward pass is any function.
+/// A module whose forward() is any function.
 struct Lambda : nn::Module {
   explicit Lambda(std::function<Tensor(const Tensor&)> f) : f(std::move(f)) {}
   Tensor forward(const Tensor& x) { return f(x); }
@@ -36,7 +36,7 @@ class RuntimeFolder {
  public:
   std::string operator/(const std::string& file) const { return path_ + "/" + file; }
 
-  /// Writes an input or output of a run. Nothing waits for the disk, as io::save_npy() would for each of 12,000 files.
+  /// Writes an input or output of a run. Does not wait for the disk, as io::save_npy() would for each of 12,000 files.
   void save(const std::string& model, int64_t run, const std::string& port, const Array& array) const {
     std::filesystem::create_directory(*this / model);
     const io::Bytes bytes = io::encode_npy(array);

@@ -1,5 +1,5 @@
-// Exports each layer as a net of its own, for batches of any size, and nets whose outputs are not results of kernels.
-// onnx_test.py runs the models.
+// Exports each layer as a net for batches of any size, and nets whose outputs are not results of kernels. onnx_test.py
+// runs the models.
 #include <fstream>
 #include <regex>
 #include <set>
@@ -40,7 +40,7 @@ nn::AnyModule of_halves(Layer layer) {
   return nn::AnyModule(std::make_shared<OfHalves<Layer>>(layer));
 }
 
-/// A layer that returns a tuple, which `pick` turns into one tensor.
+/// A layer that returns a tuple. `pick` makes one tensor of the tuple.
 template <class Layer>
 struct Picked : nn::Module {
   Picked(Layer made, std::function<Tensor(Layer&, const Tensor&)> pick)
@@ -360,13 +360,13 @@ TEST_CASE("each layer for onnxruntime", "[onnxruntime]") {
       const std::string layer = (*found)[1];
       CAPTURE(layer);
       if (layer.ends_with("List") || layer.ends_with("Dict")) continue;
-      CHECK((exported.contains(layer) || layer == "BCELoss"));  // reads a number to check its range
+      CHECK((exported.contains(layer) || layer == "BCELoss"));  // BCELoss reads numbers to check their range
       CHECK(page.find("`" + layer + "`") != std::string::npos);
     }
   }
 }
 
-TEST_CASE("outputs of a recorded pass may be views of its input, and the same twice", "[onnx]") {
+TEST_CASE("outputs of a recorded pass may be views of its input, and two outputs may be the same array", "[onnx]") {
   const Tensor x = randn({2, 3}), weight = randn({3});
   graph::Recorder recorder;
   const Tensor product = x * 2, view = x.t();

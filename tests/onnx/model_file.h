@@ -1,4 +1,4 @@
-// Reads the parts of an ONNX file that tests check, straight from the wire format.
+// Reads those parts of an ONNX file that tests check, without a protobuf library.
 #pragma once
 
 #include <gradus/core/platform/file.h>
@@ -33,7 +33,7 @@ struct ModelFile {
 
   uint64_t opset = 0;
   std::vector<Node> nodes;
-  std::map<std::string, std::string> weights;  // the shape of each, by name
+  std::map<std::string, std::string> weights;  // the shapes of the weights by name
   std::vector<std::string> inputs, outputs;    // for example "input (batch, 3)"
 
  private:

@@ -37,8 +37,8 @@ struct WordNet : nn::Module {
   }
 };
 
-/// Position vectors, two encoder layers of which the first has an autoregressive mask, and causal attention. The input
-/// is (N, L, F).
+/// Position vectors, two encoder layers (the first one with an autoregressive mask), and causal attention. The input
+/// has shape (N, L, F).
 struct Transformer : nn::Module {
   Tensor positions = register_parameter("positions", randn({6, 16}) * 0.1);
   nn::TransformerEncoderLayer first = register_module(
@@ -188,7 +188,7 @@ std::vector<Case> cases() {
           image_net("transformer", [] { return std::make_shared<Transformer>(); }, {6, 16})};
 }
 
-/// Sets biases and statistics to other values than those of a new layer.
+/// Gives biases and statistics other values than those of a new layer.
 void shake(nn::Module& model) {
   const NoGradGuard no_grad;
   for (const auto& buffer : model.named_buffers()) {
@@ -231,7 +231,7 @@ TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
   using Ops = std::vector<std::string>;
   const auto ops = [](const std::function<Tensor(const Tensor&)>& f, const Shape& shape) {
     Ops list = exported(module_of(f), randn(shape)).ops();
-    list.pop_back();  // the Identity that names the output
+    list.pop_back();  // removes the Identity node that names the output
     return list;
   };
   CHECK(ops([](const Tensor& x) { return x.transpose(1, 2).relu(); }, {2, 3, 4}) == Ops{"Transpose", "Relu"});

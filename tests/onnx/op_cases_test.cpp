@@ -1,5 +1,5 @@
-// Writes a model for every op case and every type that onnxruntime supports; onnx_test.py runs the models. What cannot
-// be exported is listed here and in docs/guide/export.md.
+// Writes a model for every op case and every type that onnxruntime supports; onnx_test.py runs the models. Cases that
+// cannot be exported are listed here and in docs/guide/export.md.
 #include <fstream>
 #include <regex>
 

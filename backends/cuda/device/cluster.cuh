@@ -1,5 +1,5 @@
-// Barriers in shared memory, and exchange of data between the blocks of a cluster. Functions are named after their PTX
-// instructions. Both need compute capability 9.0; the host launches such kernels on no older device
+// Barriers in shared memory, and data exchange between the blocks of a cluster. Functions are named after their PTX
+// instructions. They need compute capability 9.0; the host does not launch kernels with them on older devices
 // (DeviceProperties::has_clusters).
 #pragma once
 
@@ -11,8 +11,8 @@ namespace gradus::cuda_detail {
 
 __device__ inline uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
 
-/// A barrier that completes a phase, and begins the next, when `threads` threads have arrived and all bytes that they
-/// announced have been written.
+/// A barrier in shared memory. A phase of the barrier is complete, and the next begins, when `threads` threads have
+/// arrived and all bytes that they announced have been written.
 struct Mbarrier {
   uint64_t state;
 

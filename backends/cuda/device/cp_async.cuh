@@ -1,12 +1,12 @@
-// Asynchronous copies from global to shared memory, without registers. They need compute capability 8.0; the host
-// launches such kernels on no older device.
+// Asynchronous copies from global to shared memory that use no registers. They need compute capability 8.0; the host
+// does not launch kernels with them on older devices.
 #pragma once
 
 #include <cstdint>
 
 namespace gradus::cuda_detail {
 
-/// Starts a copy of kBytes (4, 8 or 16) bytes. If `counts` is false, it writes zeros and reads nothing.
+/// Starts a copy of kBytes (4, 8 or 16) bytes. If `counts` is false, the copy writes zeros and reads nothing.
 template <int kBytes>
 __device__ void cp_async(void* to, const void* from, bool counts) {
 #if __CUDA_ARCH__ >= 800
@@ -18,7 +18,7 @@ __device__ void cp_async(void* to, const void* from, bool counts) {
   __trap();
 #endif
 }
-/// Closes a group of all copies that this thread started since its last call.
+/// Closes a group, which consists of all copies that this thread has started since its last call of this function.
 __device__ inline void cp_async_commit() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

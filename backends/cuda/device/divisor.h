@@ -1,4 +1,4 @@
-// Types that kernel arguments consist of. They also compile without CUDA.
+// Types of kernel arguments: division by a constant (Divisor) and strides. They also compile without CUDA.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace gradus::cuda_detail {
 
 /// The default number of threads of a block.
 inline constexpr uint32_t kThreads = 256;
-/// The most elements that one launch indexes; longer loops are divided (for_each_chunk).
+/// The maximum number of elements that one launch indexes; for_each_chunk() divides longer loops into several launches.
 inline constexpr int64_t kMaxChunk = int64_t{1} << 30;
 
 /// Division of a number below 2^31 by a constant in three instructions: n / d = (hi32(n * magic) + n) >> shift
@@ -20,7 +20,7 @@ struct Divisor {
   uint32_t divisor = 1, magic = 1, shift = 0;
 
   Divisor() = default;
-  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // 0: of an empty view
+  explicit Divisor(int64_t d) : divisor(static_cast<uint32_t>(std::max<int64_t>(d, 1))) {  // d is 0 for empty views
     while ((uint64_t{1} << shift) < divisor) ++shift;
     magic = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << shift) - divisor)) / divisor + 1);
   }

@@ -1,4 +1,4 @@
-// Launches of kernels, and how kernels index strided views.
+// Launching kernels, and indexing strided views in kernels.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -35,7 +35,7 @@ __device__ inline void wait_for_grid() {
 #endif
 }
 
-/// Makes the device of a kernel call current during its own lifetime, and launches on this thread's stream.
+/// Makes a device current during its lifetime, and launches kernels on this thread's stream of the device.
 class Launch {
  public:
   explicit Launch(Device device)
@@ -70,8 +70,8 @@ class Launch {
   }
   cudaStream_t stream() const { return stream_; }
   int multiprocessors() const { return properties_.multiprocessors; }
-  /// Number of blocks for a grid-stride loop over `count` items of which a block processes `per_block` at once. At most
-  /// as many as fill the device: the loop covers the rest.
+  /// Number of blocks for a grid-stride loop over `count` items, of which a block processes `per_block` in each step.
+  /// At most as many as fill the device; the loop's further steps process the other items.
   uint32_t blocks(int64_t count, int64_t per_block) const {
     return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
   }
@@ -86,7 +86,8 @@ class Launch {
 __device__ inline uint32_t thread_index() { return blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline uint32_t thread_count() { return gridDim.x * blockDim.x; }
 
-/// A loop nest over N views as a kernel argument. It maps a running index to an offset in each view.
+/// A loop nest over N views as a kernel argument. offsets() maps the running index of an element to its offset in each
+/// view.
 template <int N>
 struct Geometry {
   int ndim = 0;
@@ -113,7 +114,7 @@ struct Geometry {
   }
 };
 
-/// A loop nest on the host. It may have more elements than one launch indexes.
+/// A loop nest over N views on the host. It may have more elements than one launch can index.
 template <int N>
 struct Nest : StridedLoop<N> {
   using StridedLoop<N>::StridedLoop;

@@ -12,11 +12,11 @@
 
 namespace gradus::cuda_detail {
 
-/// Elements of a vector, which a thread computes at once.
+/// The number of elements of a vector, which a thread computes together.
 template <class... T>
 inline constexpr int kMapVec = (... && (sizeof(T) <= 2)) ? 8 : 4;
 
-/// Loads kVec neighbours, or one element that is repeated kVec times.
+/// Loads kVec neighbouring elements or, if `repeat` is true, one element that is repeated kVec times.
 template <int kVec, class T>
 __device__ Vec<T, kVec> load_or_repeat(const T* from, bool repeat) {
   if (!repeat) return load<kVec>(from);
@@ -35,9 +35,9 @@ __device__ Vec<Out, kVec> map_vec(const F& f, const Vec<In, kVec>&... in) {
   return out;
 }
 
-/// The views, and how they are indexed: as contiguous memory or by strides. If `nest.vectorised` is set, elements are
-/// accessed in vectors; a vector of operand k is one repeated element if bit k of `repeated` is set. The members that
-/// contiguous views need come first, because a kernel waits for each cache line of its parameters.
+/// The views as a kernel argument. They are indexed as contiguous memory or by strides. If `nest.vectorised` is set,
+/// elements are accessed in vectors; a vector of operand k is one repeated element if bit k of `repeated` is set. The
+/// members that contiguous views need come first, because a kernel waits for each cache line of its parameters.
 template <int N>
 struct MapViews {
   void* data[N];
@@ -45,8 +45,8 @@ struct MapViews {
   uint32_t repeated;
   Geometry<N> nest;
 
-  /// Single elements use an unrolled loop over axes, because a transposing copy does little else. Vectors have few
-  /// axes; an unrolled loop for them would slow down contiguous views more than it saves.
+  /// The loop over axes is unrolled if elements are accessed one by one, because a transposing copy does little else.
+  /// Nests of vectors have few axes; unrolling their loop would slow down contiguous views more than it saves.
   template <bool kVector>
   __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
 #pragma unroll
@@ -129,7 +129,7 @@ void map(const F& f, const MutableView& y, const Views&... x) {
 }
 
 /// values[k] = f(first + i + k) for k = 0 … 3, where i is a multiple of four. If `first` is a multiple of four too, the
-/// compiler computes what is the same for all four values, such as a block of random words, only once.
+/// four values share a block of random words, which the compiler then computes only once.
 template <class F, class Out>
 __device__ void four_draws(F&& f, uint64_t first, uint32_t i, Out (&values)[4]) {
   if (first % 4 == 0) {

@@ -1,4 +1,4 @@
-// The parts of mma_tile.cuh that host code needs: the math modes and the sizes of tiles.
+// The math modes and the sizes of tiles of mma_tile.cuh, for host code.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@ inline constexpr int kRowVecs = 4;  // vectors of a row, without the padding
 static_assert(kRowVecs * sizeof(Vec16) == kRowBytes);
 using TileRow = Vec16[kRowVecs + 1];
 
-/// Returns the pointer, and hides from the compiler how it was computed: otherwise the compiler repeats the address
-/// arithmetic for every element.
+/// Returns the pointer. Hides from the compiler how the pointer was computed, because the compiler would otherwise
+/// repeat the address arithmetic for every element.
 __device__ inline const char* whole(const char* pointer) {
   asm("" : "+l"(pointer));
   return pointer;
@@ -81,9 +81,9 @@ __device__ Vec16 make_vec16(const T (&values)[kVec16Size<T>]) {
   return vec;
 }
 
-/// FMA units: a lane computes 8 x 8 results, with rows 4 apart and columns 8 apart. Of every four lanes, lanes 0 and 1
-/// (2 and 3) have the same columns, and lanes 0 and 2 (1 and 3) the same rows: 16-byte loads from shared memory that
-/// repeat addresses in this way take half the time.
+/// On FMA units, a lane computes 8 x 8 results, whose rows are 4 apart and whose columns are 8 apart. Of every four
+/// lanes, lanes 0 and 1 (2 and 3) have the same columns, and lanes 0 and 2 (1 and 3) the same rows: 16-byte loads from
+/// shared memory take half the time if lanes repeat addresses in this pattern.
 template <MathMode kMode, class T>
 struct MmaTile {
   static_assert(kMode == MathMode::fma && sizeof(T) == 4);
@@ -143,7 +143,7 @@ __device__ void mma_m16n8(float (&sums)[4], const uint32_t (&a)[4], uint32_t b0,
 #endif
 }
 
-/// Tensor cores: a warp computes 2 x 8 blocks of 16 x 8 results.
+/// On tensor cores, a warp computes 2 x 8 blocks of 16 x 8 results.
 template <MathMode kMode, class T>
 requires(kMode != MathMode::fma) struct MmaTile<kMode, T> {
   float sums[2][8][4] = {};

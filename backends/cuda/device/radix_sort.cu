@@ -1,4 +1,4 @@
-// CUB's radix sort, which is stable, compiled once.
+// CUB's radix sort, which is stable. This file compiles it once for all kernels that sort.
 #include <gradus/backends/cuda/device/radix_sort.h>
 
 #include <cub/device/device_radix_sort.cuh>
@@ -19,7 +19,7 @@ void RadixSort<Key>::sort(Device device, int bits) {
     check_launch(launch.stream());
   };
   size_t bytes = 0;
-  if (is_recording(DeviceType::cuda)) return;  // a recorded step has no real memory, and CUB would write to it
+  if (is_recording(DeviceType::cuda)) return;  // arrays of a recorded step have no memory that CUB could write to
   call(nullptr, bytes);
   GRADUS_CHECK(bytes <= radix_scratch_bytes(count), DeviceError, "CUB's radix sort of ", count, " keys asks for ",
                bytes, " bytes of scratch memory, more than the ", radix_scratch_bytes(count), " that it is given");

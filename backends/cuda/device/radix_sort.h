@@ -1,4 +1,4 @@
-// Sorts keys and the places they come from, on the device.
+// Sorts keys on the device, and with them the positions that the keys had before the sort (places).
 #pragma once
 
 #include <bit>
@@ -12,8 +12,8 @@ namespace gradus::cuda_detail {
 /// Number of bits that the numbers 0 … count - 1 need.
 constexpr int bits_of(int64_t count) { return count < 2 ? 0 : static_cast<int>(std::bit_width(uint64_t(count) - 1)); }
 
-/// Bytes of one array in the workspace, and an upper bound of CUB's own scratch memory, which holds a table of about a
-/// kilobyte for every few thousand keys.
+/// The bytes of one array in the workspace, and an upper bound of CUB's scratch memory, which contains a table of about
+/// a kilobyte for every few thousand keys.
 constexpr size_t radix_array_bytes(size_t element, int64_t count) {
   return (element * static_cast<size_t>(count) + 255) / 256 * 256;
 }
@@ -23,7 +23,7 @@ constexpr size_t radix_sort_bytes(size_t key, int64_t count) {
   return 2 * radix_array_bytes(key, count) + 2 * radix_array_bytes(4, count) + radix_scratch_bytes(count);
 }
 
-/// Keys (uint32_t or uint64_t) and the places they come from, in device memory; at most 2^31 - 1 keys.
+/// Keys (uint32_t or uint64_t) and their places in device memory; at most 2^31 - 1 keys.
 template <class Key>
 struct RadixSort {
   Key *keys, *other_keys;
@@ -40,15 +40,15 @@ struct RadixSort {
     other_places = reinterpret_cast<int32_t*>(take(place_bytes));
     scratch = at;
   }
-  /// The places of `other` and its memory, for another sort by keys of another type.
+  /// Uses the memory and the places of `other`, to sort the same items again by keys of another type.
   template <class Other>
   explicit RadixSort(const RadixSort<Other>& other)
       : keys(reinterpret_cast<Key*>(other.keys)), other_keys(reinterpret_cast<Key*>(other.other_keys)),
         places(other.places), other_places(other.other_places), scratch(other.scratch), count(other.count) {
     static_assert(sizeof(Key) <= sizeof(Other));
   }
-  /// Sorts `keys` and `places` by the lowest `bits` bits of the keys, in ascending order; equal keys keep their order.
-  /// Runs on this thread's stream.
+  /// Sorts `keys` and `places` by the lowest `bits` bits of the keys, in ascending order. Equal keys keep their order.
+  /// The sort is queued on this thread's stream.
   void sort(Device device, int bits);
 };
 

@@ -1,14 +1,15 @@
 // Reductions: y[o] = fold over i of load(x[o, i], i).  Used by reduce.cu, arg_reduce.cu and the sums of normalisation.
-// Layout: x has any strides; where they allow it, elements are loaded in vectors of up to 16 bytes, either along the
-// reduction (all elements of a vector belong to one output) or across the outputs (each belongs to its own).
+// Layout: x has any strides. If the strides allow it, elements are loaded in vectors of up to 16 bytes, either along
+// the reduction (all elements of a vector belong to the same output) or across the outputs (each belongs to another
+// output).
 // Grid: x = blocks of outputs, y = splits of the reduction.  Block: 256 threads, of which `lanes` share an output
 // (ReducePlan).  A thread folds every `lanes`-th vector of its split.
-// Pipeline: a thread has four vectors or eight single elements in flight, because the memory's bandwidth is reached
-// only with some megabytes in flight. A tree folds the threads of an output; a second launch folds the splits.
+// Pipeline: a thread has four vectors or eight single elements in flight, because the memory reaches its bandwidth only
+// with some megabytes in flight. The threads of an output are folded in a tree; a second launch folds the splits.
 // Deterministic: the order of folds depends only on shape, strides, alignment and device.
 //
-// An Op has a type A of partial results, neutral(), load(element, its index in the reduction) and fold(A, A).
-// Results have store(offsets of the output in the views of `outer`, A).
+// The template parameter Op has a type A of partial results and the functions neutral(), load(element, its index in the
+// reduction) and fold(A, A). The parameter Results has store(offsets of the output in the views of `outer`, A).
 #pragma once
 
 #include <gradus/backends/cuda/device/reduce_plan.h>
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     if constexpr (kAlong == 1) {
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], Op::load(vec.value[j], i));
-    } else {  // a tree within the vector, so that the chain of dependent folds has only one fold per vector
+    } else {  // folds the vector in a tree first, so that the chain of dependent folds has only one fold per vector
       A folded[kAlong];
 #pragma unroll
       for (int j = 0; j < kAlong; ++j) folded[j] = Op::load(vec.value[j], i * kAlong + j);
@@ -62,13 +63,13 @@ __global__ void __launch_bounds__(kThreads, 4)
     }
   };
   if (output < outer.numel) {
-    if (outer.ndim == 1) {  // the loop over axes would take as long as reducing a short row
+    if (outer.ndim == 1) {  // avoids the loop over axes, which would take as long as reducing a short row
 #pragma unroll
       for (int k = 0; k < N; ++k) base[k] = output * outer.strides[k][0];
     } else {
       outer.offsets(output, base);
     }
-    if (kAlong * kAcross > 1 || inner.ndim <= 2) {  // nests of vectors have at most two axes; a missing axis has size 1
+    if (kAlong * kAcross > 1 || inner.ndim <= 2) {  // nests of vectors have at most two axes; missing axes have size 1
       for_each_load([&](uint32_t i) {
         const uint32_t row = inner.size[1].split(i);
         return row * inner.strides[0][0] + i * inner.strides[0][1];
@@ -91,7 +92,7 @@ __global__ void __launch_bounds__(kThreads, 4)
       continue;
     }
     if (2 * width * step > 32) __syncthreads();
-    else __syncwarp();  // the warp reads only what it wrote itself
+    else __syncwarp();  // each warp reads only what it has written itself
     if (lane < width) {
 #pragma unroll
       for (int j = 0; j < kAcross; ++j) total[j] = Op::fold(total[j], shared[j][thread + width * step]);
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   if (kAcross > 1 && plan.lanes > 1) __syncthreads();
   if (output >= outer.numel) return;
-  for (uint32_t j = lane; j < kAcross; j += plan.lanes) {  // the lanes of a vector of outputs store its elements
+  for (uint32_t j = lane; j < kAcross; j += plan.lanes) {  // each lane stores some of the vector's outputs
     const A result = kAcross > 1 ? shared[j][thread - lane * step] : total[0];
     if (partial) {
       partial[(static_cast<int64_t>(blockIdx.y) * outer.numel + output) * kAcross + j] = result;
@@ -125,7 +126,7 @@ bool has_vectors(const T* x, const Nest<M>& inner, const Nest<N>& other) {
          std::all_of(other.strides[0], other.strides[0] + other.ndim, whole);
 }
 
-/// The same nest, over vectors of kWidth elements instead of elements.
+/// The nest `nest` over vectors of kWidth elements instead of single elements.
 template <int kWidth, int N>
 Nest<N> over_vectors(Nest<N> nest) {
   if (kWidth == 1) return nest;
@@ -165,7 +166,8 @@ void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<
                          results);
 }
 
-/// Elements of a vector: up to 16 bytes, and at most as many as `room` bytes of registers hold values of type A.
+/// The number of elements of a vector: at most 16 bytes, and at most the number of values of type A in `room` bytes of
+/// registers.
 template <class T, class A>
 constexpr int vector_width(size_t room) {
   return static_cast<int>(std::max<size_t>(std::min(16 / sizeof(T), room / sizeof(A)), 1));

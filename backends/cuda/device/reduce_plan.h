@@ -1,6 +1,7 @@
-// How a reduction is spread over threads (reduce_kernel.cuh). A block computes `outputs` results with `lanes` threads
-// each: every thread folds a fixed part of the elements, then a tree folds the threads. A long reduction is divided
-// into splits, whose partial results a second launch folds. The plan depends only on shapes and device.
+// How the threads of a grid share a reduction (reduce_kernel.cuh). A block computes `outputs` results, each with
+// `lanes` threads: every thread folds a fixed part of the elements, and then the results of the threads are folded in a
+// tree. A long reduction is divided into splits, whose partial results a second launch folds. The plan depends only on
+// shapes and device.
 #pragma once
 
 #include <bit>
@@ -10,20 +11,20 @@
 namespace gradus::cuda_detail {
 
 struct ReducePlan {
-  uint32_t outputs = 1, lanes = kThreads;  // of a block; powers of two with outputs * lanes = kThreads
-  bool outputs_adjacent = false;           // neighbouring threads have neighbouring outputs instead of the same output
+  uint32_t outputs = 1, lanes = kThreads;  // of a block: powers of two with outputs * lanes = kThreads
+  bool outputs_adjacent = false;           // neighbouring threads have neighbouring outputs, not the same output
   uint32_t splits = 1, per_split = 0;      // number of splits, and vectors of the reduction in each
 
-  /// Loads of vectors of `width` elements that a thread has in flight.
+  /// The number of loads that a thread has in flight, each of a vector of `width` elements.
   GRADUS_HOST_DEVICE static constexpr uint32_t loads_at_once(int width) { return width == 1 ? 8 : 4; }
   /// Plans `count` outputs that each reduce `reduced` vectors of `width` elements. `adjacent` is true if neighbouring
   /// outputs, not neighbouring elements of the reduction, are adjacent in memory.
   ReducePlan(int64_t count, int64_t reduced, bool adjacent, int width, int multiprocessors)
       : outputs_adjacent(adjacent) {
     const int64_t full = 4 * multiprocessors;  // blocks that are resident at once
-    // Adjacent outputs: a warp reads whole lines of 128 bytes, or sectors of 32 bytes if there are too few outputs to
-    // fill the device and the reduction is too short for splits. Otherwise an output gets a warp, which needs no
-    // barrier, or a block if there are too few outputs.
+    // If outputs are adjacent, a warp reads whole lines of 128 bytes, or sectors of 32 bytes if there are too few
+    // outputs to fill the device and the reduction is too short for splits. Otherwise a warp computes an output, which
+    // needs no barrier, or a block computes it if there are too few outputs.
     const int64_t line = width == 1 ? 32 : 8;
     const bool few = count < line * multiprocessors && reduced < 1024;
     const auto side_by_side = static_cast<uint64_t>(std::min(count, few ? line / 4 : line));
@@ -33,8 +34,8 @@ struct ReducePlan {
     const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1)));
     lanes = static_cast<uint32_t>(std::min(enough, at_most));
     outputs = kThreads / lanes;
-    // With a warp for each short row the blocks would run in several waves, and each wave costs the latency of a load
-    // and of a tree. Half the lanes, with twice the loads, need half the blocks.
+    // With a warp for each short row, the blocks would run in several waves, each of which takes the latency of a load
+    // and of a tree. If an output has half as many lanes, which load twice as much, there are half as many blocks.
     while (!adjacent && lanes > line && reduced <= 8 * lanes && 2 * int64_t{blocks(count)} > 3 * full)
       lanes /= 2, outputs *= 2;
     // A split leaves each thread at least two rounds of loads. Fewer than four splits would save no more time than the

@@ -1,5 +1,5 @@
-// Rows that a block reads and writes, in vectors where their alignment allows it, and sums of exponentials of a row in
-// one pass, for softmax and cross-entropy.
+// For softmax and cross-entropy: rows that a block reads and writes, in vectors if their alignment allows it, and the
+// sum of the exponentials of a row in one pass.
 #pragma once
 
 #include <type_traits>
@@ -73,15 +73,15 @@ __device__ inline float rough_exponential(float x) {
   return power;
 }
 __device__ inline double rough_exponential(double x) { return ::exp(x); }
-/// exp(x), as accurate as a result of type T needs.
+/// exp(x) with the accuracy of type T.
 template <class T>
 __device__ compute_t<T> exponential(compute_t<T> x) {
   if constexpr (sizeof(T) == 2) return rough_exponential(x);
   else return ::exp(x);
 }
 
-/// m = max(x) and sum(exp(x - m)) of numbers that are added a few at a time, in one pass (Milakov and Gimelshein 2018).
-/// If all numbers are -inf, the sum is 0.
+/// Computes m = max(x) and sum(exp(x - m)) of numbers that are added a few at a time, in one pass (Milakov and
+/// Gimelshein 2018). If all numbers are -inf, the sum is 0.
 template <class C>
 struct RunningSum {
   C max = -C(INFINITY), sum = 0;

@@ -11,7 +11,7 @@
 
 namespace gradus::cuda_detail {
 
-/// Looks up a function of the driver at run time, so that programs link on machines without a driver.
+/// Returns a function of the driver, which it looks up at run time so that programs can be linked without a driver.
 template <class F>
 F driver_function(const char* name) {
   void* function = nullptr;
@@ -19,15 +19,15 @@ F driver_function(const char* name) {
   GRADUS_CUDA_CHECK(cudaGetDriverEntryPointByVersion(name, &function, 12000, cudaEnableDefault, &found));
   return reinterpret_cast<F>(function);
 }
-/// The type of a tensor's elements; float32 is rounded to TF32 by the copy.
+/// TMA's type for a tensor's elements. The copy rounds float32 to TF32.
 inline CUtensorMapDataType tensor_map_type(DType dtype) {
   if (dtype == DType::f32) return CU_TENSOR_MAP_DATA_TYPE_TFLOAT32;
   return dtype == DType::f16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 }
 
-/// Describes a tensor and its boxes to TMA. The first dimension is contiguous; `steps` are the strides of the others in
-/// bytes. The steps and the address are multiples of 16. A row of a box has 64 or 128 bytes, and its 16-byte pieces are
-/// swizzled by their address in shared memory, as wgmma reads them.
+/// Describes a tensor and its boxes to TMA. The first dimension is contiguous; `steps` are the strides of the other
+/// dimensions in bytes. The steps and the address must be multiples of 16. A row of a box has 64 or 128 bytes. Its
+/// 16-byte pieces are swizzled by their address in shared memory, as wgmma expects.
 inline CUtensorMap tensor_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const cuuint32_t (&box)[4]) {
   static const auto encode = driver_function<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");

@@ -1,4 +1,4 @@
-// Vectorised loads and stores, of rows and of images.
+// Vectorised loads and stores of rows and images.
 #pragma once
 
 #include <cstring>
@@ -7,7 +7,7 @@
 
 namespace gradus::cuda_detail {
 
-/// N neighbours in memory, which a thread loads and stores with one instruction for every 16 bytes.
+/// N elements that are neighbours in memory. A thread loads and stores them with one instruction for every 16 bytes.
 template <class T, int N>
 struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Vec {
   T value[N];
@@ -25,8 +25,8 @@ template <int N, class T>
 __device__ Vec<T, N> load(const T* from) {
   return *reinterpret_cast<const Vec<T, N>*>(from);
 }
-/// Stores a vector to device memory. The compiler may split an ordinary store into one store, and one memory
-/// transaction, for each element; the asm statements keep it whole.
+/// Stores a vector to device memory with asm statements, because the compiler may split an ordinary store into a store,
+/// and thus a memory transaction, for each element.
 template <int N, class T>
 __device__ void store(T* to, const Vec<T, N>& vec) {
   if constexpr (sizeof(vec) % 8 == 0) {
@@ -54,7 +54,7 @@ inline Along neighbours_of(const View& image) {
   return image.shape[1] > 1 && image.strides[1] == 1 ? Along::channels : Along::columns;
 }
 
-/// Returns true if `vec` neighbours at a time can be loaded and stored as a Vec.
+/// Returns true if `vec` neighbouring elements along this axis can be loaded and stored as a Vec.
 inline bool can_vectorize(const View& view, Along along, int vec) {
   return vec == 1 || has_vectors_along(view, along == Along::channels ? 1 : 3, vec);
 }

@@ -1,4 +1,5 @@
-// Reductions over the threads of a warp and of a block of whole warps. Deterministic: values are folded in fixed trees.
+// Reductions over the threads of a warp, and of a block that consists of whole warps. They are deterministic, because
+// values are folded in fixed trees.
 #pragma once
 
 #include <type_traits>
@@ -14,9 +15,9 @@ __device__ A shfl_xor(const A& value, int step) {
   else return value.shfl_xor(step);
 }
 
-/// Adds `values` over the lanes whose numbers differ in the bits from kStep down to kLast. Each lane ends with an equal
-/// share of the sums in its first elements of `values`; shares are in the order of the lanes. A step exchanges half of
-/// the remaining values, kCount, with one other lane.
+/// Adds `values` over the lanes whose numbers differ only in the bits from kStep down to kLast. Afterwards each lane
+/// has an equal share of the sums in its first elements of `values`; the shares are in the order of the lanes. In each
+/// step, a lane exchanges half of its remaining kCount values with one other lane.
 template <int kStep, int kLast, int kCount, int N, class C>
 __device__ void warp_reduce_scatter(C (&values)[N], int lane) {
   if constexpr (kStep >= kLast) {
@@ -48,7 +49,7 @@ __device__ A block_reduce(A value, A* shared, F&& fold) {
   value = warp_reduce(value, fold);
   const uint32_t warps = blockDim.x / 32;
   if (warps == 1) return value;
-  __syncthreads();  // an earlier result may still be read
+  __syncthreads();  // other threads may still read `shared` from an earlier call
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
   __syncthreads();
   value = shared[0];
@@ -63,8 +64,8 @@ struct Add {
   }
 };
 
-/// The larger of two numbers; NaN only if both are NaN. That is enough for softmax, whose sum of exponentials becomes
-/// NaN anyway.
+/// The larger of two numbers; NaN only if both are NaN. This is sufficient for softmax: if one number is NaN, the sum
+/// of exponentials is NaN anyway.
 struct LargerNumber {
   template <class A>
   __device__ A operator()(A a, A b) const {

@@ -1,4 +1,4 @@
-// Warpgroup matrix products (wgmma, sm_90a): four warps multiply two operands that stay in shared memory. Functions are
+// Warpgroup matrix products (wgmma, sm_90a): four warps together multiply two matrices in shared memory. Functions are
 // named after their PTX instructions.
 #pragma once
 
@@ -6,10 +6,10 @@
 
 namespace gradus::cuda_detail {
 
-/// The descriptor of a matrix in shared memory for wgmma. The matrix consists of lines of kLineBytes (64 or 128) whose
-/// 16-byte pieces are swizzled by their address, as TMA writes them; it may begin at any line.
-/// Contiguous depth: a line is a row with kLineBytes of depth. Transposed: a line holds 32 or 64 rows at one depth, and
-/// the line of the next 32 or 64 rows follows `next_rows` bytes later.
+/// The descriptor of a matrix in shared memory for wgmma. The matrix consists of lines of kLineBytes (64 or 128) bytes,
+/// whose 16-byte pieces are swizzled by their address, as TMA writes them. It may begin at any line. If the depth is
+/// contiguous, a line is a row with kLineBytes of depth. If the matrix is transposed, a line has 32 or 64 rows at one
+/// depth, and the line of the next 32 or 64 rows follows `next_rows` bytes later.
 template <int kLineBytes>
 __device__ uint64_t matrix_descriptor(uint32_t address, uint32_t next_rows = 16) {
   constexpr uint64_t kSwizzle = kLineBytes == 64 ? 2 : 1;
@@ -73,13 +73,13 @@ __device__ inline void store_shared(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/// Transposes an 8 x 8 matrix of half types, of which lane l holds two neighbours of row l / 4.
+/// Transposes an 8 x 8 matrix of half types. Lane l has two neighbouring elements of row l / 4.
 __device__ inline uint32_t transpose_matrix(uint32_t word) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));
   return result;
 }
-/// Transposes a 4 x 4 block of words over four lanes: lane i holds column i before and row i afterwards.
+/// Transposes a 4 x 4 block of words over four lanes: lane i has column i before the call and row i after it.
 __device__ inline void transpose_quad(uint32_t (&words)[4]) {
 #pragma unroll
   for (int step = 1; step <= 2; step *= 2) {

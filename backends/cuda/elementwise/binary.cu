@@ -11,7 +11,8 @@ namespace {
 // Which operand is a number instead of an array.
 enum class ScalarSide : int { none, left, right };
 
-// Both forms use one kernel. With a number, a and b are the same element of the array, and the number replaces one.
+// Two arrays, and an array and a number, use the same kernel. With a number, the kernel loads the array's element as a
+// and as b, and then replaces one of them by the number.
 template <BinaryOp op, class T>
 struct Binary {
   using C = compute_t<T>;
@@ -37,7 +38,7 @@ void run(BinaryOp op, const View& a, const View& b, ScalarSide side, const Scala
         detail::bad_dtype(a.dtype, needs_integral(kOp) ? "an integer type" : "a floating-point type");
       } else {
         using F = Binary<kOp, T>;
-        // With an array of a half type, the number is not rounded to that type, except for comparisons.
+        // If the array has a half type, the number is not rounded to this type, except for comparisons.
         const F f{side,
                   static_cast<typename F::C>(number.cast<std::conditional_t<is_predicate(kOp), T, typename F::C>>())};
         cuda_detail::map<typename F::Result, T, T>(f, y, a, b);

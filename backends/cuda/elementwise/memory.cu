@@ -37,7 +37,8 @@ void CudaBackend::fill(const MutableView& y, const Scalar& value) {
   visit(y.dtype, [&]<class T>() { cuda_detail::map<T>(Constant<T>{value.cast<T>()}, y); });
 }
 
-// Views of equal type are copied as integers of the same size, so that only true conversions need kernels.
+// Views of the same type are copied as integers of the same size, so that there are kernels only for these integers and
+// for conversions between types.
 void CudaBackend::copy(const View& x, const MutableView& y) {
   EventScope event("copy", "cuda", "map", {&x});
   if (x.dtype == y.dtype)

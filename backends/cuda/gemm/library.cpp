@@ -1,5 +1,5 @@
-// Matrix products by cuBLASLt, whose epilogue can add a bias. cuBLASLt is column-major and computes yᵀ = bᵀ aᵀ, so that
-// b is its first matrix (N rows) and a its second (M columns).
+// Matrix products by cuBLASLt, which can also add a bias. cuBLASLt's matrices are column-major, so it computes yᵀ = bᵀ
+// aᵀ: its first matrix is b (N rows) and its second matrix is a (M columns).
 #include <cublasLt.h>
 
 #include <array>
@@ -97,8 +97,8 @@ LtChoice ask_heuristics(cublasLtHandle_t handle, LtProduct& product, const GemmC
   return found > 0 && best.state == CUBLAS_STATUS_SUCCESS ? LtChoice(best.algo) : std::nullopt;
 }
 
-// The kernels that cuBLASLt chose before, by all that its choice depends on. All threads share one handle per device,
-// which is never destroyed.
+// The kernels that cuBLASLt has chosen, by the properties of products on which its choice depends. All threads share
+// one handle for each device, which is never destroyed.
 struct LtDevice {
   cublasLtHandle_t handle = nullptr;
   std::map<std::array<int64_t, 17>, LtChoice> choices;

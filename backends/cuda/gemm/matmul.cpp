@@ -1,5 +1,5 @@
-// y = a b, y += a b and y = x wᵀ + bias: asks select_gemm() for a plan (select.h), copies operands where the plan needs
-// it, and runs the kernel or library that it names.
+// y = a b, y += a b and y = x wᵀ + bias. Gets a plan from select_gemm() (select.h), copies operands if the plan
+// requires it, and runs the kernel or library that the plan names.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// Returns false if the plan names cuBLASLt and it has no kernel with a bias.
+// Runs a plan. Returns false if the plan names cuBLASLt and cuBLASLt has no kernel that adds the bias.
 bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View b, const View* bias, MutableView y,
          bool accumulate) {
   const Scratch workspace(plan.workspace_bytes, y.device);

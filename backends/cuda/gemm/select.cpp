@@ -6,8 +6,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The last two axes (rows, columns) as a column-major matrix (columns, rows) or, `transposed`, (rows, columns). Empty
-// if neither axis has unit stride.
+// The last two axes (rows, columns) of a view as a column-major matrix: of size (columns, rows) or, if `transposed` is
+// set, of size (rows, columns). Empty if neither axis has unit stride.
 std::optional<LibraryMatrix> column_major(const View& view) {
   const int n = view.ndim();
   const int64_t rows = std::max<int64_t>(view.shape[n - 2], 1), columns = std::max<int64_t>(view.shape[n - 1], 1);
@@ -36,8 +36,8 @@ int64_t tiles_of(const View& y, const GemmTile& tile) {
   return ceil_div(y.shape[0], tile.rows) * ceil_div(y.shape[1], tile.columns);
 }
 
-// The blocks of a cluster share K if the tiles alone leave much of the device idle. The barriers of a cluster cost a
-// microsecond, which only a long K repays.
+// The number of blocks of a cluster that share the sum over K: more than 1 if the tiles alone would leave much of the
+// device idle and K is long. The barriers of a cluster take a microsecond, which a short K does not save.
 uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
   if (K < 512 || !device.has_clusters()) return 1;
   uint32_t split_k = 1;
@@ -45,7 +45,8 @@ uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
   return split_k;
 }
 
-// Plans products of two matrices that are too small to fill the device with the tiles of cuBLAS; otherwise empty.
+// A plan for the product of two matrices that are too small to fill the device with the tiles of cuBLAS. Empty for
+// other products.
 std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, const DeviceProperties& device) {
   if (a.ndim() != 2 || b.ndim() != 2) return std::nullopt;
   const int64_t M = y.shape[0], N = y.shape[1], K = a.shape[1];
@@ -57,18 +58,19 @@ std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, 
   GemmPlan plan;
   plan.a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0);
   plan.b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0);
-  // A block of small_dots reads twelve rows of length K for its 32 results, a block of small_tiles 48 rows for 512. So
-  // small_dots is for few results or a short K. Half types have a lower limit: cuBLAS multiplies them on tensor cores.
+  // A block of small_dots reads twelve rows of length K for its 32 results; a block of small_tiles reads 48 rows for
+  // 512 results. Therefore small_dots is for few results or a short K. The limit is lower for half types, because
+  // cuBLAS multiplies them on tensor cores.
   if (a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots * K <= int64_t{1} << (is_half ? 18 : 19)) {
     plan.algorithm = GemmAlgorithm::small_dots, plan.tile = kDotTile;
-    // If there are many blocks, each has fewer warps, so that all are resident at once.
+    // If there are many blocks, each of them has fewer warps, so that all blocks are resident at once.
     const int64_t rounds = ceil_div(K, plan.a_vectorized && plan.b_vectorized ? 32 * kGemmVec : 32);
     plan.threads = static_cast<uint32_t>(32 * std::min<int64_t>(rounds, dots > 256 ? kGemmWarps / 2 : kGemmWarps));
     return plan;
   }
   plan.algorithm = GemmAlgorithm::small_tiles, plan.tile = kSmallTile, plan.threads = 32 * kGemmWarps;
   plan.split_k = split_k_of(K, tiles, device);
-  // From these sizes on cuBLAS, which splits long sums and uses tensor cores, is faster.
+  // cuBLAS, which splits long sums and uses tensor cores, is faster for products of at least these sizes.
   if ((is_half && M * N * K >= int64_t{1} << 23) || (K >= 1024 && K > 512 * plan.split_k)) return std::nullopt;
   return plan;
 }
@@ -85,7 +87,7 @@ View dense(View view) {
   return view;
 }
 
-// Elements from one matrix of the batch to the next; empty if the batch has no single step.
+// The distance from one matrix of the batch to the next in elements. Empty if the distances are not all equal.
 std::optional<int64_t> batch_step(const View& view) {
   int64_t step = 0, expected = -1;
   for (int axis = view.ndim() - 3; axis >= 0; --axis) {
@@ -121,7 +123,7 @@ GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View&
     return *plan;
   }
 
-  // cuBLASLt is column-major, so it computes yᵀ = bᵀ aᵀ.
+  // cuBLASLt's matrices are column-major, so it computes yᵀ = bᵀ aᵀ.
   if (!has_library_form(y)) {
     GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, tf32);
     plan.y_copy = reserve(plan, y);

@@ -25,8 +25,8 @@ inline constexpr GemmTile kDotTile{8, 4}, kSmallTile{16, 32};
 inline constexpr int kGemmWarps = 8;  ///< the most warps of a block
 inline constexpr int kGemmVec = 4;    ///< elements of a vectorized load
 
-/// A matrix as cuBLASLt sees it: column-major, with `leading` elements from column to column. If `transposed`, its
-/// transpose is multiplied.
+/// A matrix for cuBLASLt: column-major, with `leading` elements from column to column. If `transposed` is set, cuBLASLt
+/// multiplies the transpose of the matrix.
 struct LibraryMatrix {
   bool transposed = false;
   int64_t leading = 0;
@@ -39,8 +39,8 @@ inline constexpr size_t kLibraryWorkspace = size_t{32} << 20;
 struct GemmPlan {
   GemmAlgorithm algorithm = GemmAlgorithm::library;
   MathMode math_mode = MathMode::fma;
-  bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed; the other fields describe that product
-  bool adds_bias = false;      ///< the kernel adds the bias; otherwise the caller has to
+  bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed, and the other fields describe this product
+  bool adds_bias = false;      ///< the kernel adds the bias; if false, the caller adds it
   size_t workspace_bytes = 0;  ///< all scratch memory: first cuBLASLt's, then dense copies
   /// Offsets of dense copies in the workspace; empty if the operand itself is used.
   std::optional<size_t> a_copy = {}, b_copy = {}, y_copy = {};
@@ -67,9 +67,9 @@ AnyView transposed(AnyView view) {
   return view;
 }
 
-/// Plans y = a b: a (…, M, K), b (…, K, N), y (…, M, N) with equal leading sizes; K and y must not be empty. The plan
-/// depends on the shapes, strides and type of the views and on the alignment of their addresses; null counts as
-/// aligned. The bias (N,) may be null. `tf32` is cuda::matmul_allow_tf32().
+/// Plans y = a b with a (…, M, K), b (…, K, N) and y (…, M, N), whose leading sizes are equal; K and y must not be
+/// empty. The plan depends on the shapes, strides and type of the views and on the alignment of their addresses (a null
+/// address is aligned). The bias (N,) may be null. `tf32` is the value of cuda::matmul_allow_tf32().
 GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
                      bool tf32);
 
@@ -87,7 +87,7 @@ struct GemmCall {
   int64_t flops() const { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 };
 
-/// Why select_gemm() chooses an algorithm, for observers.
+/// The reason for which select_gemm() chooses an algorithm, for observers.
 const char* reason_for(GemmAlgorithm algorithm);
 
 /// Multiplies integers and booleans modulo 2^64, and converts the sums to the type of y.

@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(32 * kWarps) dot_kernel(Operands<T> operands) 
   __shared__ C parts[kWarps][32];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
   const int first_row = blockIdx.y * kDotRows, first_column = blockIdx.x * kDotColumns;
-  // Rows and columns outside of the matrices repeat the last one; their results are not stored.
+  // Rows and columns outside of the matrices are replaced by the last row or column; their results are not stored.
   const T *a_rows[kDotRows], *b_columns[kDotColumns];
 #pragma unroll
   for (int i = 0; i < kDotRows; ++i) a_rows[i] = operands.a + min(first_row + i, sizes.M - 1) * sizes.a.row;
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(32 * kWarps) dot_kernel(Operands<T> operands) 
   operands.store_epilogue(first_row + lane / kDotColumns, first_column + lane % kDotColumns, sum);
 }
 
-// Loads kDepth of K of kSize rows of a, or columns of b, into the shared memory of a warp.
+// Loads a tile into the shared memory of a warp: kDepth elements along K of kSize rows of a or kSize columns of b.
 template <class T, int kSize>
 class TileLoader {
  public:
@@ -104,7 +104,7 @@ class TileLoader {
     C value[kDepth][kSize + kPad];
   };
 
-  // `data` points to the block's first element; `size` rows or columns exist from there on.
+  // `data` points to the block's first element. From there, the matrix has `size` more rows or columns.
   __device__ TileLoader(const T* data, int depth_step, int step, int K, int size, bool vectorized)
       : K_(K), size_(size), vectorized_(vectorized), along_tile_(depth_step != 1), depth_step_(depth_step) {
     // Neighbouring lanes load neighbours in memory.

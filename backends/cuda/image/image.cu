@@ -42,8 +42,9 @@ __global__ void __launch_bounds__(kThreads) copy_words_kernel(Words words, uint3
   for (uint32_t i = threadIdx.x; i < count; i += kThreads) to[i] = words.word[i];
 }
 
-// Copies a stencil to device memory: its weights, `begin` and sources. The copy waits for nothing and needs no pinned
-// memory; a captured graph contains it, with the contents of the stencil at the time of the capture.
+// Copies a stencil to device memory: its weights, `begin` and sources. The stencil is passed as kernel arguments, so
+// the copy waits for nothing and needs no pinned memory. A captured graph contains the copy, with the contents of the
+// stencil at the time of the capture.
 class DeviceStencil {
  public:
   DeviceStencil(const Launch& launch, Device device, const Stencil& stencil)
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kThreads)
 bool is_mean(const Stencil& stencil) {
   return is_uniform(stencil) && stencil.size_out == 1 && stencil.weight[0] == 1 / static_cast<double>(stencil.size_in);
 }
-// Returns true if the stencil spreads one element over the axis, as the gradient of a mean does.
+// Returns true if the stencil repeats one element along the axis, as in the gradient of a mean.
 bool spreads(const Stencil& stencil) { return is_uniform(stencil) && stencil.size_in == 1; }
 
 template <class T>
@@ -118,7 +119,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   GRADUS_CHECK(y.numel() <= kMaxChunk, ShapeError, "cuda resamples to at most ", kMaxChunk, " elements at once, got ",
                y.numel(), "; split the batch");
   if (spread) {
-    View plane = x;  // its one element, broadcast to the shape of y
+    View plane = x;  // the single element of each plane, broadcast to the shape of y
     plane.shape = y.shape;
     plane.strides[2] = plane.strides[3] = 0;
     return visit_floating(y.dtype, [&]<class T>() {

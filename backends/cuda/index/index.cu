@@ -1,6 +1,6 @@
-// gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i].
-// An index outside of the axis gives 0 (gather) or stores nothing (scatter), because the host does not wait for the
-// indices to check them.
+// gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i]. For an
+// index outside of the axis, gather returns 0 and scatter stores nothing. It is no error, because the host would have
+// to wait for the indices to check them.
 // Layout: any strides.
 // gather: grid: x = blocks of a grid-stride loop over y (for_each); block: 256 threads; a thread copies one element a
 //   step.
@@ -10,10 +10,11 @@
 //   that place, or stores the last one.
 // Deterministic: the sort is stable, and one thread adds all items of a place, in order.
 //
-// nonzero: positions = the indices of the true elements of x in row-major order.  Layout: any strides.
-// CUB's DeviceSelect, which chooses grid and block, selects the running indices of the true elements in one pass; its
-// output iterator converts each of them to a row of positions.
+// nonzero: positions = the indices of the true elements of x in row-major order.  Layout: any strides. CUB's
+// DeviceSelect, which chooses grid and block, selects the running indices of the true elements in one pass. Its output
+// iterator converts each running index to a row of positions.
 // Deterministic: the results are integers in a defined order.
+
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/tabulate_output_iterator.h>
 #include <cub/device/device_select.cuh>
@@ -68,8 +69,8 @@ struct FindPlace {
   }
 };
 
-// Stores items of x that are sorted by their place in y. An item has the elements of `inner`, whose views are x and y;
-// a thread processes one element of one item a step.
+// Stores items of x that are sorted by their place in y. `inner` has the offsets in x and y of an item's elements. A
+// thread processes one element of one item a step.
 template <bool kAccumulate, class T>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
@@ -92,8 +93,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Sorts the items by place and stores them. Items are slices across the axis, whose places are indices of the axis, or
-// single elements.
+// Sorts the items by place and stores them. An item is a slice of x, whose place is an index along the axis, or a
+// single element.
 template <bool kAccumulate>
 void scatter_sorted(const View& x, int axis, const View& index, const MutableView& y) {
   bool slices = true;
@@ -115,7 +116,7 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
   for_each(launch, indices, [&](const int64_t*) {
     return FindPlace{{y.shape[axis], slices ? 1 : logical[axis]}, index.as<int64_t>(), by_place.keys, by_place.places};
   });
-  by_place.sort(y.device, bits_of(places.numel) + 1);  // one bit more than places need, so that kNowhere comes last
+  by_place.sort(y.device, bits_of(places.numel) + 1);  // with one bit more than places need, kNowhere comes last
   const auto run = [&]<class T>() {
     launch(scatter_kernel<kAccumulate, T>, launch.blocks(count * inner.numel, kThreads), kThreads,
            static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,
@@ -187,7 +188,7 @@ void CudaBackend::nonzero(const View& x, const MutableView& positions) {
                       .row_step = positions.strides[0],
                       .column_step = positions.strides[1]};
   for (int axis = 0; axis < x.ndim(); ++axis) store.size[axis] = Divisor(x.shape[axis]);
-  const Scratch found(sizeof(uint32_t), x.device);  // CUB stores the count here; `positions` has that many rows
+  const Scratch found(sizeof(uint32_t), x.device);  // CUB stores the count here; it equals positions.shape[0]
   const auto select = [&](void* memory, size_t& bytes) {
     GRADUS_CUDA_CHECK(cub::DeviceSelect::If(
         memory, bytes, thrust::counting_iterator<uint32_t>(0), thrust::make_tabulate_output_iterator(store),

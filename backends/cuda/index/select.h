@@ -9,7 +9,7 @@
 
 namespace gradus::cuda_detail {
 
-/// The most elements of a row that a block sorts.
+/// The maximum length of a row that one block sorts.
 inline constexpr int64_t kBlockSort = 2048;
 
 enum class SortAlgorithm : uint8_t {
@@ -29,7 +29,8 @@ struct SortPlan {
 /// Plans the sort of `rows` rows of `size` elements; neither is 0.
 inline SortPlan select_sort(DType dtype, int64_t rows, int64_t size) {
   SortPlan plan;
-  // A block that sorts one short row would be mostly idle, so it sorts many short rows together.
+  // A block that sorts a single short row would be mostly idle, so very many short rows are sorted together
+  // (radix_sort).
   if (size <= kBlockSort && (size >= 64 || rows <= 1 << 14)) {
     plan.algorithm = SortAlgorithm::block_sort;
     plan.slots = size <= 256 ? 256 : size <= 1024 ? 1024 : kBlockSort;

@@ -1,5 +1,5 @@
-// Sorting and top-k along an axis: values = x in order, indices = where each value comes from, or the first k of both.
-// The order is stable, with NaN above all numbers.  Layout: any strides.
+// Sorting and top-k along an axis: values = x in order and indices = the position of each value in x, or only the first
+// k of both. The order is stable; NaN is larger than any number.  Layout: any strides.
 // block_sort (short rows): grid: x = rows; block: 32, 128 or 256 threads, with eight elements a thread, whose keys and
 //   places CUB's BlockRadixSort sorts in shared memory.
 // radix_sort: a kernel computes the keys of all elements, CUB's device radix sort sorts them by key and then by row,
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kPerThread = 8;
 
-// Slots beyond the row's end have the largest key, and come last because the sort is stable.
+// Sorts a row in a block. Slots beyond the row's end get the largest key; since the sort is stable, they come last.
 template <uint32_t kSlots, class T>
 __global__ void __launch_bounds__(kSlots / kPerThread) block_sort_kernel(SortedRows<T> rows, uint32_t size) {
   using Sort = cub::BlockRadixSort<SortKey<T>, kSlots / kPerThread, kPerThread, uint32_t>;

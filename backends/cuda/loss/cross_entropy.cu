@@ -11,8 +11,8 @@
 // Deterministic: sums are fixed trees.
 //
 // pick: an element of each row, y[i] = x[i, target[i]], and the gradient: dx = 0 except dx[i, target[i]] = dy[i].
-// Ignored rows give 0. A target that is no class gives NaN (0 for integers), because the host does not wait for the
-// targets to check them.
+// Ignored rows give 0. A target that is no class gives NaN (0 for integers). It is no error, because the host would
+// have to wait for the targets to check them.
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop over y, or dx (for_each).  Block: 256 threads; a thread
 // computes one element a step.  Deterministic: there are no sums.
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(1024)
   for (int64_t i = threadIdx.x; i < sizes.rows; i += blockDim.x) {
     const int64_t t = target(i);
     const bool valid = t >= 0 && t < sizes.classes, counts = t != sizes.ignore_index;
-    const C at_target = static_cast<C>(p(i, valid ? t : 0));  // always loaded, so that the next load does not wait
+    const C at_target = static_cast<C>(p(i, valid ? t : 0));  // loaded without a branch, so that no later load waits
     const C loss = !counts ? C(0) : valid ? -at_target : C(NAN);
     if (sizes.reduction == Reduction::none) losses(i) = static_cast<T>(loss);
     sum += loss, counted += counts;
@@ -68,7 +68,7 @@ __global__ void __launch_bounds__(1024)
   if (threadIdx.x == 0) store_sum(sizes, sum, static_cast<C>(counted), losses.data, weight_sum);
 }
 
-// Log-softmax, the losses and their sum, by one block: kLanes lanes share a row, a lane keeps at most kValues elements.
+// Log-softmax, the losses and their sum by one block. kLanes lanes share a row; a lane keeps at most kValues elements.
 constexpr int kLanes = 8;
 constexpr int64_t kSmallRows = 256, kSmallClasses = 64;
 template <int kValues, class T, class C>
@@ -131,7 +131,7 @@ struct Backward {
   }
 };
 
-// A thread computes one element a step.
+// Computes dx. A thread computes one element a step.
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads) backward_kernel(Backward<T, C> task, Divisor classes, uint32_t numel) {
   for (uint32_t e = thread_index(); e < numel; e += thread_count()) {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) backward_kernel(Backward<T, C> task,
   }
 }
 
-// A block computes one row a step.
+// Computes dx for long rows. A block computes one row a step.
 template <class T, class C>
 __global__ void __launch_bounds__(1024, sizeof(T) == 8 ? 1 : 2) long_rows_backward_kernel(Backward<T, C> task) {
   for (int64_t i = blockIdx.x; i < task.sizes.rows; i += gridDim.x) {
@@ -205,11 +205,11 @@ __device__ T no_class() {
   else return T(0);
 }
 
-// With t = target[i], sets y[i] = x[i, t] or, in backward, y[i, t] = x[i]. The offsets `at` are those of y, the row of
-// x, the target and, in backward, the class of the element of y.
+// With t = target[i], sets y[i] = x[i, t] or, in backward, y[i, t] = x[i]. `at` has the offsets of y, of the row of x,
+// of the target and, in backward, the class of the element of y.
 template <bool kBackward, class T>
 struct Pick {
-  int64_t classes, ignore_index, step, first;  // step: stride of x's classes; first: the launch's first class
+  int64_t classes, ignore_index, step, first;  // step: x's stride along classes; first: first class of the launch
   const T* x;
   const int64_t* target;
   T* y;

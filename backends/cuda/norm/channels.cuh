@@ -1,13 +1,14 @@
-// Batch norm and its gradients: the kernels of normalize_channels.cu, whose Op says what is summed and what is stored.
+// The kernels of batch norm and its gradients. Their template parameter Op, which normalize_channels.cu defines,
+// determines what is summed and what is stored.
 // Layout: images (N, C, H, W), NCHW or NHWC, dense; x may also be a slice of the channels of NHWC images.
 // Grid: x = channels (NHWC: groups of up to 32 vectors of four channels), y = splits of a channel's elements, as many
 // as fill one wave, and at least one.  Block: 512 threads; a thread processes vectors of four elements of its channel
 // (NHWC: of its four channels; NCHW: single elements if planes do not consist of aligned vectors), a few at once, and
 // loads the parameters of its channels only once.
-// Pipeline: a block or, for NHWC, a cluster of up to eight blocks keeps its channels in registers from the sums to the
-// results (channel_resident_kernel, one launch). If they do not fit, channel_sums_kernel stores the sums of each split,
-// and channel_apply_kernel adds those of its channels and stores the results, beginning with the last vectors, which
-// are still in the cache.
+// Pipeline: if the channels of a block or, for NHWC, of a cluster of up to eight blocks fit in its registers, one
+// launch computes sums and results without reading the images twice (channel_resident_kernel). Otherwise
+// channel_sums_kernel stores the sums of each split, and channel_apply_kernel adds the sums of its channels and stores
+// the results, beginning with the last vectors, which are still in the cache.
 // Deterministic: the order of all sums depends only on shapes and device.
 #pragma once
 
@@ -18,12 +19,13 @@
 
 namespace gradus::cuda_detail {
 
-/// Resident blocks of a multiprocessor: a thread may use 64 registers, for float64 128.
+/// Resident blocks of a multiprocessor. A thread may then use 64 registers; for float64 there is one block, and a
+/// thread may use 128 registers.
 template <class T>
 inline constexpr int kChannelBlocks = sizeof(T) == 8 ? 1 : 2;
 
-/// The channels and vectors of a block and of a thread, for NHWC, or for NCHW in vectors of kVec elements. kSliced: x
-/// is a slice of the channels of NHWC images, whose elements may not form aligned vectors.
+/// Iterates over the channels and vectors of a block and of a thread, for NHWC or NCHW images, in vectors of kVec
+/// elements. kSliced: x is a slice of the channels of NHWC images, whose elements need not form aligned vectors.
 template <bool kNhwc, int kVec_, bool kSliced = false>
 struct ChannelIterator : ChannelTiling {
   static constexpr int kVec = kVec_, kChannels = kNhwc ? kVec : 1;  ///< kChannels: channels of a thread
@@ -31,11 +33,12 @@ struct ChannelIterator : ChannelTiling {
 
   explicit ChannelIterator(const ChannelTiling& tiling) : ChannelTiling(tiling) {}
 
-  /// The number of channels of a block. Thread i leads the i-th of them: `own` functions are about that channel.
+  /// The number of channels of a block. Thread i is the leader of the block's channel i, and stores its results;
+  /// functions whose names begin with `own` are about this channel.
   __device__ uint32_t block_channels() const { return kChannels << outputs_log2; }
   __device__ uint32_t own_channel() const { return blockIdx.x * block_channels() + threadIdx.x; }
   __device__ bool is_channel_leader() const { return threadIdx.x < block_channels() && own_channel() < channels; }
-  /// The c-th channel of this thread: its index in the image, and its index among the block's channels.
+  /// For the c-th channel of this thread: channel(c) is its index in the image, slot(c) its index in the block.
   __device__ uint32_t channel(int c) const { return kNhwc ? kVec * vec() + c : blockIdx.x; }
   __device__ uint32_t slot(int c) const { return kNhwc ? kVec * (threadIdx.x & (outputs() - 1)) + c : 0; }
   /// Returns true for threads that have no channel.
@@ -49,7 +52,7 @@ struct ChannelIterator : ChannelTiling {
   /// The offset of the first element of the channel that this thread leads.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
-  /// `number` vectors of this thread: i, i + lanes, and so on.
+  /// The vectors i, i + lanes, …, i + (number - 1) lanes of this thread.
   struct Run {
     uint32_t i, number;
   };
@@ -69,8 +72,8 @@ struct ChannelIterator : ChannelTiling {
     const uint32_t first = from + (threadIdx.x >> outputs_log2), stride = kAtOnce << lanes_log2;
     return {first, end, lanes_log2, first < end && !is_idle() ? (end - first + stride - 1) / stride : 0};
   }
-  /// Loads a run; beyond its end the last vector is repeated. kOnce: the vectors are not read again soon, and the cache
-  /// should rather keep others.
+  /// Loads a run; beyond its end the last vector is repeated. kOnce: tells the cache that the vectors are not read
+  /// again soon.
   template <bool kOnce = false, class T, uint32_t kAtOnce>
   __device__ void load(Vec<T, kVec> (&values)[kAtOnce], const T* x, Run run) const {
 #pragma unroll
@@ -96,13 +99,13 @@ struct ChannelIterator : ChannelTiling {
     *reinterpret_cast<Vec<T, kVec>*>(y + offset(run.i + (k << lanes_log2))) = values;
   }
 
-  /// Adds the sums of all threads of a block for each channel; the leaders get the sums of their channel.
-  /// `shared` has kChannels * kChannelThreads values.
+  /// Adds the sums of all threads of a block for each channel; a leader gets the sums of its channel. `shared` has
+  /// kChannels * kChannelThreads values.
   template <class C>
   __device__ Sums<C> fold(const Sums<C> (&sums)[kChannels], Sums<C>* shared) const {
     constexpr uint32_t kTeam = kChannelThreads / kChannels, kWarps = kTeam / 32;
     Sums<C> sum = sums[0];
-    if constexpr (kNhwc) {  // a team of threads adds the sums of each c
+    if constexpr (kNhwc) {  // for each c, a team of threads adds the sums
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) shared[c * kChannelThreads + threadIdx.x] = sums[c];
       __syncthreads();
@@ -124,8 +127,8 @@ struct ChannelIterator : ChannelTiling {
     return sum;
   }
 
-  /// Adds the sums of all splits, which are the blocks of a cluster, in their order; the leaders get the result.
-  /// `shared` has 32 * kChannels values. No block may end before it has called leave_cluster().
+  /// Adds the sums of all splits, which are the blocks of a cluster, in the order of the blocks; the leaders get the
+  /// result. `shared` has 32 * kChannels values. Each block must call leave_cluster() before it ends.
   template <class C>
   __device__ Sums<C> over_cluster(const Sums<C>& sums, Sums<C>* shared) const {
 #if __CUDA_ARCH__ >= 900
@@ -174,7 +177,7 @@ struct ChannelIterator : ChannelTiling {
     return cuda_detail::load<kVec>(from);
   }
   __device__ uint32_t outputs() const { return 1u << outputs_log2; }
-  // NHWC: this thread's vector of every pixel; it may be beyond the last one.
+  // NHWC: which vector of each pixel this thread processes. May be beyond the pixel's last vector.
   __device__ uint32_t vec() const { return (blockIdx.x << outputs_log2) + (threadIdx.x & (outputs() - 1)); }
   __device__ uint32_t in_plane(uint32_t i) const {
     const uint32_t image = vectors.split(i);
@@ -182,16 +185,17 @@ struct ChannelIterator : ChannelTiling {
   }
 };
 
-/// The normalised x. One function for forward and backward, so that both round in the same way.
+/// The normalised x. Forward and backward share this function, so that both round in the same way.
 template <class C>
 __device__ C affine(C x, C centre, C scale, C shift) {
   return ::fma(x - centre, scale, shift);
 }
 
-// An Op has the following types and functions, of which `own` ones are about the channel that the thread leads.
+// An Op has the following types and functions. Functions whose names contain `own` are about the channel of which the
+// thread is the leader.
 //   Element
 //   Own: what a leader loads before the sums are known
-//   Known known(it, c): what is known about the thread's c-th channel before the sums
+//   Known known(it, c): data of the thread's c-th channel that do not depend on the sums
 //   Line: the coefficients of a channel's results
 //   Vectors<n, kVec>: n vectors of every operand
 //   load_x(vectors, it, run): loads x, which channel_sums_kernel does not change
@@ -274,9 +278,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   if (it.is_channel_leader()) of_splits[static_cast<int64_t>(blockIdx.y) * it.channels + it.own_channel()] = sum;
 }
 
-/// Stores the results, from the sums of all splits; `of_splits` is null if no sums are needed. After
-/// channel_sums_kernel this kernel is launched early: while the sums are still computed, it loads what
-/// channel_sums_kernel does not write.
+/// Computes and stores the results from the sums of all splits; `of_splits` is null if no sums are needed. After
+/// channel_sums_kernel this kernel is launched early (LaunchOptions): while that kernel still computes the sums, this
+/// one loads memory that channel_sums_kernel does not write.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>)
     channel_apply_kernel(Op op, It it, const Sums<compute_of<Op>>* of_splits) {
@@ -307,7 +311,7 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   }
 }
 
-/// Sums and results in one launch, if a thread has at most kVectors vectors, which stay in registers.
+/// Computes sums and results in one launch. A thread keeps its vectors, at most kVectors, in registers.
 template <class Op, uint32_t kVectors, class It>
 __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::Element>*(kVectors == 1 ? 2 : 1))
     channel_resident_kernel(Op op, It it) {
@@ -336,8 +340,9 @@ __global__ void __launch_bounds__(kChannelThreads, kChannelBlocks<typename Op::E
   it.leave_cluster();
 }
 
-/// Launches the kernels of the plan: `resident`, or `sums`, with kSums vectors at once, and then `apply`, with kApply.
-/// With kOnlyNhwc, only the kernels for NHWC are compiled.
+/// Launches the kernels of the plan: the resident kernel with the Op `resident`, or the sums kernel with `sums` (a
+/// thread loads kSums vectors at once) and then the apply kernel with `apply` (kApply vectors). With kOnlyNhwc, only
+/// the kernels for NHWC are compiled.
 template <uint32_t kSums, uint32_t kApply, bool kOnlyNhwc = false, class Resident, class SumsOp, class Apply>
 void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace, const Resident& resident,
                      const SumsOp& sums, const Apply& apply) {
@@ -351,9 +356,9 @@ void launch_channels(const Launch& launch, const NormPlan& plan, void* workspace
                              ? channel_resident_kernel<Resident, 1, It>
                              : channel_resident_kernel<Resident, ChannelTiling::kResident, It>,
                          grid, kChannelThreads, resident, it);
-    // channel_sums_kernel is not launched early, because its loads need the first-level cache: early blocks would
-    // inherit the division of shared memory and cache of the kernel before, which leaves little cache after a
-    // convolution.
+    // channel_sums_kernel is not launched early, because its loads need the first-level cache. Blocks that are launched
+    // early inherit the partition of shared memory and cache from the previous kernel; after a convolution, this
+    // partition leaves little cache.
     if (of_splits) launch(channel_sums_kernel<SumsOp, kSums, It>, grid, kChannelThreads, sums, it, of_splits);
     launch.with({.early = of_splits != nullptr}, channel_apply_kernel<Apply, kApply, It>, grid, kChannelThreads, apply,
                 it, of_splits);

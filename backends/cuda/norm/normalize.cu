@@ -25,15 +25,15 @@ void run(const Args& args, const NormPlan& plan) {
   else normalize_channels(args, plan, launch, workspace.data());
 }
 
-// Rows with different parameters, as in group norm, are normalised without parameters, which other kernels apply. Not
-// for half types, where the result in between would be rounded.
+// Returns true if rows with different parameters, as in group norm, can be normalised without parameters; other kernels
+// then apply weight and bias. This is not done for half types, because the intermediate result would be rounded.
 template <class Args>
 bool has_plain_rows(const Args& without_parameters) {
   return without_parameters.x.dtype == without_parameters.mean.dtype &&
          plan_of(without_parameters).algorithm == NormAlgorithm::rows;
 }
 
-// A dense copy, in the layout of `like`, of images for which there are no kernels because they are not dense.
+// A dense copy of images in the layout of `like`. The kernels need dense images.
 Array dense_copy(CudaBackend& backend, const View& x, const View& like) {
   const bool nhwc = x.ndim() == 4 && like.strides[1] == 1;
   const Array copy =

@@ -1,4 +1,4 @@
-// What the kernels of normalisation share.
+// Declarations of the kernels of normalisation, and types that these kernels share.
 #pragma once
 
 #include <gradus/backends/cuda/norm/select.h>
@@ -28,8 +28,8 @@ __device__ void store_dense(T* y, const compute_t<T> (&values)[kWidth]) {
   *reinterpret_cast<Vec<T, kWidth>*>(y) = vector;
 }
 
-/// A weight or bias, broadcast to the shape of x. Its elements are of type T or, if `wide`, compute_t<T>, and are read
-/// as compute_t<T>.
+/// A weight or bias, broadcast to the shape of x. Its elements are of type T or, if `wide` is set, of type
+/// compute_t<T>. They are converted to compute_t<T> when they are loaded.
 template <class T>
 struct Parameter {
   using C = compute_t<T>;
@@ -39,8 +39,9 @@ struct Parameter {
 
   explicit Parameter(const View& view)
       : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}
-  /// Loads kWidth neighbours, which must be aligned as a Vec of their type. The conversion comes after both branches:
-  /// inside a branch it would wait for its load, and the loads of a thread would not be in flight together.
+  /// Loads kWidth neighbours, which must be aligned as a Vec of their type. The conversion to C is outside of the
+  /// branches: inside a branch it would wait for the load, so that the loads of a thread would not be in flight
+  /// together.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
@@ -68,7 +69,7 @@ struct alignas(2 * sizeof(C)) Sums {
   /// The mean and variance of `count` numbers, from the sums of the numbers and of their squares.
   __device__ Sums moments(C count) const {
     const C mean = plain / count, variance = along / count - mean * mean;
-    return {mean, variance < C(0) ? C(0) : variance};  // rounding can make it negative if all numbers are equal
+    return {mean, variance < C(0) ? C(0) : variance};  // rounding can make the variance of equal numbers negative
   }
   static __device__ Sums join(const Sums& a, const Sums& b) { return {a.plain + b.plain, a.along + b.along}; }
   __device__ Sums shfl_xor(int step) const {
@@ -76,8 +77,8 @@ struct alignas(2 * sizeof(C)) Sums {
   }
 };
 
-/// RunningStatistics as kernels update them: dense arrays of the type C in which statistics are computed. Null arrays
-/// are not kept.
+/// RunningStatistics as a kernel argument: dense arrays of the type C in which statistics are computed. Null arrays are
+/// not updated.
 template <class C>
 struct RunningChannels {
   C *mean = nullptr, *variance = nullptr;
@@ -88,7 +89,7 @@ struct RunningChannels {
       : mean(running.mean.as<C>()), variance(running.variance.as<C>()), batches(running.batches.as<int64_t>()),
         momentum(static_cast<C>(running.momentum)), correction(static_cast<C>(running.correction)) {}
 
-  /// The statistics of a channel before the update. They can be loaded before the batch's are known.
+  /// The running statistics of a channel before the update. They can be loaded before the batch's statistics are known.
   struct Before {
     C mean, variance;
   };
@@ -99,7 +100,7 @@ struct RunningChannels {
   __device__ void move(uint32_t channel, const Before& before, C batch_mean, C batch_variance) const {
     if (mean) mean[channel] = before.mean * (C(1) - momentum) + batch_mean * momentum;
     if (variance) variance[channel] = before.variance * (C(1) - momentum) + batch_variance * correction * momentum;
-    // An atomic addition, because it does not wait for a load.
+    // The addition is atomic because an atomic addition, unlike a load and a store, lets the thread continue at once.
     if (batches && channel == 0) atomicAdd(reinterpret_cast<unsigned long long*>(batches), 1ull);
   }
 };

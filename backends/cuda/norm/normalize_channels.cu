@@ -1,16 +1,17 @@
 // Batch norm of images by channels: y = (x - mean) s w + b or relu((x - mean) s w + b + residual), with
 // s = 1 / sqrt(variance + eps).  Layout, grid, block, pipeline and order: channels.cuh.
-// Moments are computed of x minus the channel's first element, so that they stay accurate if the mean is large. The
-// error is at most as many units in the last place as the channel has elements, and negligible unless the first element
-// is an outlier.
+// The moments are those of x minus the channel's first element, so that they are accurate also if the mean is large. The
+// error in units in the last place is at most the number of the channel's elements, and negligible unless the first
+// element is an outlier.
 //
 // Gradients of batch norm by channels. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and
 // Q = sum(dy (x - mean)):
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
 // For relu(batch norm + residual), dy is replaced by dresidual.  Layout, grid, block, pipeline and order: channels.cuh.
-// With two launches, the first stores dresidual, if it is asked for, and the second reads it instead of dy and y.
-// Without a residual both launches compute from x where y > 0, because reading y twice would take longer; a single
-// launch reads y. For NHWC, a gradient in two parts (dy and addend) is added as it is read.
+// With two launches, the first stores dresidual, if it is requested, and the second reads dresidual instead of dy and
+// y. Without a residual, both launches compute from x where y > 0, because reading y twice would take longer. A single
+// launch reads y. For NHWC images the gradient may be given in two parts (dy and addend), which are added when they are
+// read.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
@@ -100,11 +101,11 @@ void normalize_channels(const NormalizeArgs& p, const NormPlan& plan, const Laun
 
 namespace {
 
-/// Where dy counts if a ReLU followed batch norm.
+/// Where dy is used if a ReLU followed batch norm; elsewhere it is replaced by 0.
 enum class Mask : uint8_t {
   none,  ///< everywhere: there was no ReLU
-  y,     ///< where y > 0; dresidual is stored if it is asked for
-  x,     ///< where batch norm of x, computed again, is positive: there was no residual
+  y,     ///< where y > 0; dresidual is stored if it is requested
+  x,     ///< where batch norm of x, which is computed again, is positive; only without a residual
 };
 
 /// The Op (channels.cuh) of the gradients. kInParts: the gradient of y is dy + addend.
@@ -166,11 +167,11 @@ struct Backward {
       }
   }
   __device__ Known known(uint32_t channel) const {
-    // The same expressions as in forward, so that the results are bit-identical.
+    // These are the same expressions as in forward, so that the results are bit-identical.
     return {mean[channel], weight.at_or(C(1), channel) / ::sqrt(variance[channel] + eps), bias.at_or(C(0), channel)};
   }
   __device__ Known known(const auto& it, int c) const { return known(it.channel(c)); }
-  /// An element of dy, or 0 where dy does not count.
+  /// An element of dy, or 0 where the mask excludes it.
   __device__ C gradient(const auto& in, uint32_t k, int j, const Known& by) const {
     const C value = static_cast<C>(in.dy[k].value[j]);
     if constexpr (kMask != Mask::x) return value;

@@ -14,9 +14,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kRowThreads = 512;  // at most; they leave a thread 64 registers, for float64 128
+constexpr int kRowThreads = 512;  // maximum of a block; each thread may use 64 registers, for float64 128
 
-/// Calls body(k, i) for this thread's vectors of a row: the k-th begins at element i.
+/// Calls body(k, i) for this thread's vectors of a row, where vector k begins at element i.
 template <int kWidth, int kSteps, class Body>
 __device__ void for_vectors(uint32_t size, Body&& body) {
 #pragma unroll
@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   using C = compute_t<T>;
   __shared__ Sums<C> shared[32];
   const uint32_t row = blockIdx.x * blockDim.y + threadIdx.y;
-  if (row >= rows) return;  // whole warps return: a team of several warps is a block
+  if (row >= rows) return;  // only whole warps return, because a team is a warp or a whole block
   const int64_t begin = static_cast<int64_t>(row) * size;
   C values[kSteps][kWidth] = {}, sum = 0;
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) { load_dense<kWidth>(values[k], x + begin + i); });
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     }
   });
   distances = block_reduce(distances, shared, Sums<C>::join);
-  // The rounding error of `about`, which is large if the mean is large.
+  // `rest` is the rounding error of the mean `about`, which is large if the mean is large.
   const C rest = distances.plain / static_cast<C>(size);
   const C difference = distances.along / static_cast<C>(size) - rest * rest;
   const C variance = difference < C(0) ? C(0) : difference;  // rounding can make it negative if all are equal
@@ -68,7 +68,8 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   });
 }
 
-// `partial` (teams, size) receives the column sums of every team's rows; null without gradients of parameters.
+// `partial` (teams, size) receives the column sums of every team's rows. It is null if the gradients of the parameters
+// are not needed.
 template <int kWidth, int kSteps, class T>
 __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
     rows_backward_kernel(T* dx, const T* dy, const T* x, const compute_t<T>* means, const compute_t<T>* variances,
@@ -150,8 +151,8 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
   const RowTiling& tiling = plan.rows;
   visit_floating(p.x.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    // A thread has eight elements, each of which needs four or more registers; with more elements, fewer threads would
-    // be resident.
+    // A thread has eight elements, because each element needs four or more registers: with more elements, fewer threads
+    // would be resident.
     constexpr int kWidth = 16 / sizeof(T);
     Sums<C>* const partial = static_cast<Sums<C>*>(workspace);
     launch(tiling.vectorized ? rows_backward_kernel<kWidth, 8 / kWidth, T> : rows_backward_kernel<1, 4, T>,

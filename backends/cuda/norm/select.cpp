@@ -7,7 +7,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// Bytes of a Sums in compute_t of x's type.
+/// The size of a Sums<compute_t<T>> in bytes, where T is the type of x.
 size_t pair_bytes(const View& x) { return x.dtype == DType::f64 ? 16 : 8; }
 
 DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
@@ -26,11 +26,11 @@ int64_t plane_of(const StridedLayout& x) {
 uint32_t other_axes(const View& x, uint32_t axes) { return ~axes & ((1u << x.ndim()) - 1); }
 bool is_aligned(const void* data, size_t bytes) { return reinterpret_cast<uintptr_t>(data) % bytes == 0; }
 
-/// Returns true for a dense array of the type in which elements of type `of` are computed, as statistics and the
-/// gradients of weight and bias must be.
+/// Returns true if the view is a dense array of the type in which elements of type `of` are computed. Statistics and
+/// the gradients of weight and bias must be such arrays.
 bool is_dense_wide(const StridedLayout& view, DType of) { return view.dtype == wide_type(of) && is_contiguous(view); }
 
-/// Returns true if kernels for elements of type `dtype` can update the running statistics.
+/// Returns true if the kernels for x of type `dtype` can update these running statistics.
 bool is_kept_dense(const RunningStatistics& running, DType dtype) {
   const auto serves = [&](const MutableView& view) { return !view.data || is_dense_wide(view, dtype); };
   return serves(running.mean) && serves(running.variance);
@@ -65,9 +65,10 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 }
 
 // ---- Channels ----
-/// Divides images into channels and splits. NHWC: with fewer channels in a block, fewer splits fill the device, and
-/// fewer partial sums have to be added. But 32 channels are at least 64 adjacent bytes, and with few pixels only blocks
-/// of more channels keep all their threads busy.
+/// Divides images into channels and splits. For NHWC, the number of channels of a block is a compromise: with fewer
+/// channels in a block, fewer splits fill the device, and fewer partial sums have to be added. But a block should read
+/// about 32 channels, which are at least 64 adjacent bytes; and if there are few pixels, only blocks with more channels
+/// keep all their threads busy.
 ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_sums, const DeviceProperties& device) {
   constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // every device with clusters supports 8 blocks
   ChannelTiling tiling;
@@ -92,7 +93,7 @@ ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_su
   return tiling;
 }
 
-/// Elements from pixel to pixel if x is a slice of the channels of NHWC images; otherwise 0.
+/// The number of elements from pixel to pixel if x is a slice of the channels of NHWC images, otherwise 0.
 uint32_t slice_pitch(const View& x) {
   if (x.ndim() != 4) return 0;
   const int64_t width = x.shape[3], plane = plane_of(x);
@@ -168,8 +169,8 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
   if (needs_sums && !p.y && (!parameter || parameter.shape == reduced_shape(x.shape, other_axes(x, p.axes), true)) &&
       plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
-    // As many teams as are resident at once, but at least two rows for each block, because the column sums of every
-    // team have to be added.
+    // There are as many teams as are resident at once, but not so many that a block has less than two rows, because the
+    // column sums of all teams have to be added.
     RowTiling& rows = plan.rows;
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;

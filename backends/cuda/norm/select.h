@@ -23,23 +23,24 @@ struct RowTiling {
 /// Threads of a block of the kernels for channels.
 inline constexpr uint32_t kChannelThreads = 512;
 
-/// How blocks share images. NCHW: a channel has `count` vectors of `vec` elements; NHWC: every four channels have
-/// `count` pixels. They are divided into `splits`, as many as fill one wave, and at least one.
+/// How blocks share images. In NCHW images, a channel has `count` vectors of `vec` elements; in NHWC images, each group
+/// of four channels has `count` pixels. These vectors or pixels are divided into `splits`: as many as fill one wave of
+/// blocks, and at least one.
 struct ChannelTiling {
-  static constexpr uint32_t kResident = 4;  ///< vectors that a thread can keep in registers from pass to pass
+  static constexpr uint32_t kResident = 4;  ///< number of vectors that a thread can keep in registers
 
   bool nhwc = false;
   uint32_t vec = 4;  ///< NCHW: 1 if planes do not consist of aligned vectors
   uint32_t channels = 0, count = 0;
   uint32_t pitch = 0;  ///< elements from pixel to pixel if x is a slice of the channels of NHWC images, else 0
   Divisor vectors;     ///< vectors of a plane; NHWC: of a pixel
-  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< vectors of a pixel that a block has; threads for each
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< log2 of a block's vectors of a pixel, and of the threads for each
   uint32_t splits = 1, per_split = 0;
-  bool resident = false;  ///< the threads of a block or cluster keep its channels in registers: one launch
+  bool resident = false;  ///< one launch, in which the threads of a block or cluster keep its channels in registers
 
   /// Blocks along x of the grid, whose y is `splits`.
   uint32_t groups() const { return nhwc ? ceil_div(vectors.divisor, 1 << outputs_log2) : channels; }
-  /// Number of partial sums: one of every split for every channel.
+  /// Number of partial sums: one for each split of each channel.
   size_t sums() const { return size_t{splits} * channels; }
   /// The most vectors that a thread has if its block has `size` vectors of a channel.
   uint32_t of_thread(uint32_t size) const { return ceil_div(size, 1 << lanes_log2); }
@@ -58,13 +59,13 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-/// Returns true for dense NCHW and NHWC images, and for contiguous views. Of other views, only slices of the channels
-/// of NHWC images have kernels.
+/// Returns true for dense NCHW and NHWC images, and for contiguous views. Among other views, there are kernels only for
+/// slices of the channels of NHWC images.
 bool is_dense(const View& x);
 
 /// How softmax, or its gradient, processes rows. It needs no workspace.
 struct SoftmaxPlan {
-  bool in_registers = false;  ///< `lanes` threads keep a row, `values` values each; otherwise a block reads it twice
+  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; if false, a block reads a row twice
   bool vectorized = false;    ///< in_registers: loads of 16 bytes, or of all values of a thread if these are fewer
   uint32_t lanes = 0, values = 0;
   uint32_t threads = 0, blocks = 0;

@@ -19,7 +19,8 @@ namespace {
 
 using namespace cuda_detail;
 
-// How kLanes threads, a part of a warp or a block, keep a row: kCount elements each, in vectors of kVec neighbours.
+// How kLanes threads (a part of a warp, or a block) keep a row: each has kCount elements, in vectors of kVec
+// neighbours.
 template <int kLanes, int kCount, int kVec>
 struct Spread {
   static constexpr int kValues = kCount;
@@ -60,7 +61,8 @@ struct Spread {
   }
 };
 
-// The rows of y = softmax(x) or, in backward, of dx. Views: the result, x or dy, and y (in forward, the result).
+// The rows of y = softmax(x) or, in backward, of dx. There are three views: the result, x or dy, and y, which in
+// forward is the result again.
 template <class T>
 struct Rows {
   uint32_t count;
@@ -86,7 +88,7 @@ struct Rows {
 template <bool kBackward, class S, class T>
 __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
   using C = compute_t<T>;
-  const bool outside = S::row() >= rows.count;  // lanes of other rows of the warp may be inside
+  const bool outside = S::row() >= rows.count;  // does not return, because other lanes of the warp may have rows
   const int size = static_cast<int>(rows.size);
   int64_t at[3];
   rows.offsets(outside ? 0 : S::row(), at);
@@ -173,7 +175,7 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
   else f.template operator()<Spread<512, 16, kFull>>();
 }
 
-// Returns false if there are too many rows for one launch.
+// Computes softmax or its gradient. Returns false if there are too many rows for one launch.
 template <bool kBackward>
 bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
   const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});

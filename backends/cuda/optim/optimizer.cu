@@ -1,13 +1,14 @@
 // Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
-// Layout: a parameter, its gradient and its states have one dense layout; Backend's default body processes others.
-// Grid: x = blocks for all parameters, 1,024 elements of one parameter each.  Block: 256 threads; a thread
-// updates four elements.  Deterministic: there are no sums.
+// Layout: a parameter, its gradient and its states have the same dense layout; Backend's default body updates
+// parameters of which this is not true.
+// Grid: x = blocks for all parameters, 1,024 elements of one parameter each.  Block: 256 threads; a thread updates four
+// elements.  Deterministic: there are no sums.
 //
 // Loss scaling over all gradients in few launches: g *= factor, and found_inf = 1 if any g is inf or NaN. The formula
 // of the scale is move_scale in core/kernel_args.h.
-// Layout: gradients that one running index addresses; the default body of Backend processes others.
-// Grid: x = blocks for all gradients, 2,048 elements of one gradient each.  Block: 256 threads; a thread
-// scales eight elements.  Deterministic: there are no sums.
+// Layout: gradients whose elements a single running index can address; the default body of Backend processes others.
+// Grid: x = blocks for all gradients, 2,048 elements of one gradient each.  Block: 256 threads; a thread scales eight
+// elements.  Deterministic: there are no sums.
 #include <iterator>
 #include <span>
 #include <vector>
@@ -58,7 +59,7 @@ struct TensorTable {
   }
 };
 
-// Calls launch(table) with as many tables as all tensors need. add(table, tensor) adds or skips a tensor.
+// Distributes tensors over tables and calls launch(table) for each table. add(table, tensor) adds or skips a tensor.
 template <class Table, class Tensors, class Add, class Launch>
 void for_each_table(const Tensors& tensors, Add&& add, Launch&& launch) {
   Table table;
@@ -76,8 +77,8 @@ void for_each_floating(F&& f) {
   f.template operator()<Half>(), f.template operator()<BFloat16>();
 }
 
-// The tensors for which flat() is false: one running index cannot address all their elements, and the default bodies
-// of the composites process them.
+// The tensors for which flat() returns false: a single running index cannot address their elements. The default body of
+// the composite processes these tensors.
 template <class Tensor, class Flat>
 std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
   std::vector<Tensor> rest;
@@ -87,19 +88,20 @@ std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
 
 // ---- optimizer steps ----
 
-// The addresses of a parameter of type T. G is the type of its gradient, T or a half type; H that of its half copy.
+// The addresses of a parameter of type T. G is the type of its gradient (T or a half type), H the type of its half
+// copy.
 template <class T, class G, class H>
 struct Entry {
   T* parameter;
   const G* gradient;
   T* states[kMaxOptimizerStates];  // null where the rule has none
-  H* half;                         // or null
+  H* half;                         // null if there is no half copy
 };
 constexpr int kPerThread = 4;
 template <class T, class G, class H>
 using Table = TensorTable<Entry<T, G, H>, 62, kPerThread * kThreads>;
 
-// Returns true if all addresses are aligned as vectors of four elements.
+// Returns true if all addresses are aligned for vectors of four elements.
 template <class T, class G, class H>
 __device__ bool are_aligned(const Entry<T, G, H>& entry) {
   const auto all = [](auto* data) { return reinterpret_cast<uintptr_t>(data) % (kPerThread * sizeof(*data)) == 0; };
@@ -116,7 +118,7 @@ struct Block {
   __device__ double operator[](int i) const { return data[i * step]; }
 };
 
-// Five resident blocks a multiprocessor limit a thread to 48 registers; without the limit the compiler uses 51.
+// With five resident blocks per multiprocessor, a thread may use 48 registers; without this limit the compiler uses 51.
 template <class T, class G, class H, class Rule>
 __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table, Block block, Rule rule) {
   using C = compute_t<T>;
@@ -124,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
   launch_dependents();
   int64_t begin, end;
   const Entry<T, G, H>& entry = table.part_of_block(begin, end);
-  // In a whole block, the elements of a thread are a vector of neighbours; otherwise they are kThreads apart, so that
-  // all threads have nearly the same number.
+  // In a block whose elements are complete, the elements of a thread are a vector of neighbours. Otherwise they are
+  // kThreads apart, so that all threads have nearly the same number of elements.
   const bool whole = begin + kPerThread * kThreads == end && are_aligned(entry);
   const int64_t first = begin + (whole ? kPerThread : 1) * static_cast<int>(threadIdx.x);
   // All loads of a thread are in flight before it waits for the constants, and before it stores anything.
@@ -148,7 +150,7 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
     }
   }
   if (block[StepBlock::found_inf] != 0) return;
-  // The constants need costly arithmetic in float64, so one thread computes them for the block.
+  // One thread computes the constants for the block, because they need slow arithmetic in float64.
   __shared__ rules::FullStep<Rule, C> shared;
   if (threadIdx.x == 0)
     shared = rules::full_step<C>(
@@ -187,10 +189,10 @@ __global__ void advance_kernel(double* block, int64_t step) {
   if (block[StepBlock::found_inf * step] == 0) block[StepBlock::step * step] += 1;
 }
 
-// The type H for a parameter: that of its half copy, or any half type if it has none.
+// The type H of a parameter's half copy, or any half type if the parameter has no half copy.
 DType half_type(const ParameterViews& views) { return views.half ? views.half.dtype : DType::bf16; }
 
-// Returns true if there is a kernel for the types, and one running index can address all views.
+// Returns true if there is a kernel for these types, and a single running index can address the elements of all views.
 bool flat(const ParameterViews& views) {
   const DType p_type = views.parameter.dtype, g_type = views.gradient.dtype, h_type = half_type(views);
   const bool has_kernel = g_type == p_type ? !views.half || p_type == DType::f32 : g_type == h_type;
@@ -242,7 +244,7 @@ namespace {
 template <class T>
 using GradientTable = TensorTable<T*, 128, 2048>;
 
-// Several threads may find an inf or NaN; all of them store the same 1.
+// Several threads may find an inf or NaN. All of them store 1, so their order does not matter.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     unscale_kernel(GradientTable<T> table, const double* factor, double* found_inf) {

@@ -4,11 +4,11 @@
 // Layout: x (N, C, H, W), y (N, C, P, Q), any strides.
 // Grid: x = blocks of a grid-stride loop over vectors of the result.  Block: 256 threads; a thread computes one vector
 // a step: channels of a channels-last pixel, otherwise one column of a row.
-// pool_kernel and backward_kernel: for 2 x 2 windows that tile the image the sizes are constants (kTiles), and vectors
-// are also columns, up to 16 bytes of them: two columns of the image for each column of y.
-// backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which are contained
-// in the same four windows.
-// Deterministic: a thread computes all of a sum, in the order of the windows.
+// pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the sizes are constants, and a vector may
+// also consist of up to 16 bytes of columns: two columns of the image for each column of y.
+// backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which lie in the same
+// four windows.
+// Deterministic: one thread computes the whole sum of a pixel, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/core/formulas/scalar_math.h>
 #include <gradus/core/runtime/observer.h>
@@ -25,7 +25,7 @@ struct Pool {
   int H, W, P, Q;
   Pool2dGeometry window;
   Divisor stride_h, stride_w;
-  ImageVectors vectors;  // of the result: y, or dx in backward
+  ImageVectors vectors;  // of the result, which is y or, in backward, dx
 
   Pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& window, const ImageVectors& vectors)
       : H(static_cast<int>(image[2])), W(static_cast<int>(image[3])), P(static_cast<int>(pooled[2])),
@@ -38,7 +38,7 @@ void check_size(int64_t elements) {
                "; split the batch");
 }
 
-// kTiles: the windows tile the image and are inside of it. Only these kernels have vectors of columns.
+// kTiles: 2 x 2 windows tile the image and lie inside it. Only then may a vector consist of columns.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     pool_kernel(Pool pool, Image<const T> x, Image<T> y, Image<int32_t> indices) {
@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(kThreads)
         if (!kTiles && (w < 0 || w >= pool.W)) continue;
         const T* row = image + h * x.strides.h;
         Vec<T, kVec> tap;
-        if constexpr (kTiles && kAlong == Along::columns) {  // every second element of the row
+        if constexpr (kTiles && kAlong == Along::columns) {  // takes every second element of the row
           const auto over = load<2 * kVec>(row + (w - s));
 #pragma unroll
           for (int k = 0; k < kVec; ++k) tap.value[k] = over.value[2 * k + s];
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The windows that contain position `at` of an axis: from `first` to `last`.
+// The range of windows, from `first` to `last`, that contain a position of an axis.
 struct Windows {
   int first, last;
 };
@@ -132,8 +132,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Windows up to 3 x 3 at stride 2: a thread computes 2 x 2 pixels (`pool.vectors` counts such squares), which only the
-// windows (p, q) to (p + 1, q + 1) can contain. `pairs`: two columns can be stored at once.
+// The gradient for windows up to 3 x 3 at stride 2. A thread computes 2 x 2 pixels, which only the windows (p, q) to (p
+// + 1, q + 1) can contain; `pool.vectors` counts such squares of pixels. `pairs`: two columns can be stored as a
+// vector.
 template <Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_2x2_kernel(Pool pool, bool pairs, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* gradients = dy.plane(at);
     const int32_t* winners = indices.plane(at);
     at.row *= 2, at.column *= 2;
-    Vec<T, kVec> gradient[4];  // of each window; all loads are in flight before the first is used
+    Vec<T, kVec> gradient[4];  // by window; all loads are in flight before the first result is used
     Vec<int32_t, kVec> winner[4];
 #pragma unroll
     for (int window = 0; window < 4; ++window) {
@@ -179,7 +180,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// Returns true if the kernels with kTiles can be used: they need whole pairs of columns, or channels innermost.
+// Returns true if the kernels with kTiles can be used. They need an even number of columns, or channels innermost.
 bool takes_tiles(const View& image, const Pool2dGeometry& g) {
   for (int i = 0; i < 2; ++i)
     if (g.kernel[i] != 2 || g.stride[i] != 2 || g.padding[i] != 0 || g.dilation[i] != 1) return false;
@@ -192,7 +193,8 @@ bool takes_2x2(const Pool2dGeometry& g) {
   return true;
 }
 
-// Calls run<kTiles, kAlong, kVec>() with the largest vectors that `image`, `pooled` and the indices consist of.
+// Calls run<kTiles, kAlong, kVec>() with the largest vectors into which `image`, `pooled` and the indices can be
+// divided.
 template <class T, class Run>
 void visit_vectors(bool tiles, const View& image, const View& pooled, const View& indices, const Run& run) {
   constexpr int kFull = 16 / sizeof(T);

@@ -16,15 +16,16 @@ namespace {
 
 using namespace cuda_detail;
 
-// Adds the offset that is stored on the device, where a replayed graph finds a new one.
+// Adds the offset that is stored on the device. It is there because the host changes it between replays of a graph.
 __device__ void add_device_offset(RandomState& state) {
   if (state.device_offset) state.offset += *state.device_offset;
 }
 
 enum class Distribution { uniform, normal, bernoulli, integer, key };
 
-// Draws element i of a stream. `a` and `b` are the limits, or the mean and deviation, or `a` is the probability. Keys
-// are signed numbers in the order of their unsigned random bits.
+// Draws element i of a stream. `a` and `b` are the limits (uniform) or the mean and the deviation (normal); for
+// bernoulli, `a` is the probability. Keys for permutations are signed numbers in the order of their random bits as
+// unsigned numbers.
 template <Distribution kOf, class T, class Parameter>
 struct Draw {
   RandomState state;
@@ -41,7 +42,7 @@ struct Draw {
   }
 };
 
-// The views of `geometry` are y, x and mask.
+// `geometry` has the offsets of y, x and mask.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(RandomState state, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,

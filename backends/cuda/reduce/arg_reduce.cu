@@ -1,5 +1,5 @@
-// argmax and argmin: the value and the index of the extreme element along an axis. The first of equal elements counts,
-// and NaN is the extreme.  Layout, grid, block, pipeline and order: device/reduce_kernel.cuh.
+// argmax and argmin: the value and the index of the extreme element along an axis. Among equal elements, the first one
+// is chosen; NaN is more extreme than any number.  Layout, grid, block, pipeline and order: device/reduce_kernel.cuh.
 #include <limits>
 
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -12,7 +12,7 @@ namespace {
 
 using cuda_detail::Nest;
 
-// A value and its index. The index is only as wide as the value, to save registers and padding.
+// A value and its index. The index has the size of the value, to save registers and padding.
 template <class C>
 struct Candidate {
   C value;
@@ -22,14 +22,15 @@ struct Candidate {
 template <class T>
 using Key = std::conditional_t<sizeof(compute_t<T>) < 4, int32_t, compute_t<T>>;
 
-// The Op that folds elements of T, or candidates of splits if T is a Candidate.
+// The Op (reduce_kernel.cuh) that chooses the better of two candidates. If T is a Candidate, it folds the results of
+// splits.
 template <bool kMax, class C, class T>
 struct Better {
   using A = Candidate<C>;
   static constexpr C kWorst = std::numeric_limits<C>::has_infinity
                                   ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
                                   : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
-  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // after any element that equals it
+  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // the largest index: equal elements win
   static __device__ A load(T x, int64_t i) {
     if constexpr (std::is_same_v<T, A>) return x;
     else return {static_cast<C>(x), static_cast<decltype(A::index)>(i)};
@@ -43,7 +44,7 @@ struct Better {
   }
 };
 
-// The offsets `at` are those in x, indices and values.
+// Stores the results. `at` has the offsets in x, indices and values.
 template <class T>
 struct Results {
   int64_t* indices;

@@ -14,7 +14,8 @@ using cuda_detail::Nest;
 template <class T>
 using accumulate_t = std::conditional_t<is_floating(dtype_of<T>), compute_t<T>, int64_t>;
 
-// The Op of a reduction: its neutral element, what an element contributes, and how two values are folded.
+// The Op (reduce_kernel.cuh) of a reduction: its neutral element, the contribution of an element, and the fold of two
+// values.
 template <BinaryOp op, class T>
 struct Fold {
   using A = accumulate_t<T>;
@@ -33,7 +34,7 @@ struct Logical : Fold<op, int64_t> {
   static __device__ int64_t load(T x, int64_t) { return scalar::convert<bool>(x); }
 };
 
-// The offsets `at` are those in x and y. The type of y may differ from that of x: a sum of booleans is an int64.
+// Stores the results. `at` has the offsets in x and y. The types of x and y may differ: a sum of booleans is an int64.
 template <class A>
 struct Results {
   void* y;

@@ -1,9 +1,9 @@
 // Scans along an axis: running sums y[k] = y[k - 1] + x[k] and products y[k] = y[k - 1] x[k], and the linear recurrence
 // y[k] = b[k] + a[k] y[k - 1]. Half types are summed in float32, integers in int64.
 // Layout: rows of any strides, in either direction.
-// thread_rows_kernel: rows that are short or adjacent in memory, and all recurrences, which are not divided because
-//   products of several a could overflow.  Grid: x = blocks of a grid-stride loop over rows.  Block: 256 threads; a
-//   thread computes one row a step.
+// thread_rows_kernel: rows that are short or adjacent in memory, and all recurrences, whose rows threads cannot share
+//   because products of several a could overflow.  Grid: x = blocks of a grid-stride loop over rows.  Block: 256
+//   threads; a thread computes one row a step.
 // block_rows_kernel: other rows.  Grid: x = blocks that loop over rows.  Block: 256 threads, which scan 256 elements of
 //   the row at a time with CUB's BlockScan.
 // Deterministic: the order of the sums depends only on shapes and device.
@@ -26,7 +26,7 @@ struct Row {
   __device__ int64_t place(int64_t k) const { return reverse ? size - 1 - k : k; }
 };
 
-// How y[k] follows from the total so far and element k of the inputs. Only a recurrence has a second input.
+// Computes y[k] from y[k - 1] and element k of the inputs. Only a recurrence has a second input.
 template <ScanOp op, class T>
 struct Fold {
   using A = compute_t<T>;
@@ -45,7 +45,7 @@ struct Recurrence {
   }
 };
 
-// The views of `rows` are y, x and b.
+// `rows` has the offsets of y, x and b.
 template <class Op, class T>
 __global__ void __launch_bounds__(kThreads) thread_rows_kernel(Geometry<3> rows, Row row, Op op, const T* x, T* y) {
   using A = typename Op::A;
@@ -69,19 +69,19 @@ __global__ void __launch_bounds__(kThreads) block_rows_kernel(Geometry<3> rows, 
   for (uint32_t i = blockIdx.x; i < rows.numel; i += gridDim.x) {
     int64_t at[3];
     rows.offsets(i, at);
-    A before = Op::kNeutral;  // the total of the previous rounds
+    A before = Op::kNeutral;  // the total of the row's elements in previous rounds
     for (int64_t begin = 0; begin < row.size; begin += kThreads) {
       const int64_t k = begin + threadIdx.x, place = row.place(k);
       A total = k < row.size ? static_cast<A>(x[at[1] + place * row.steps[1]]) : Op::kNeutral, all;
       Scan(shared).InclusiveScan(total, total, op, all);
       if (k < row.size) y[at[0] + place * row.steps[0]] = static_cast<T>(op(before, total));
       before = op(before, all);
-      __syncthreads();  // the next round overwrites the shared memory that was just read
+      __syncthreads();  // the next round overwrites the shared memory that this round reads
     }
   }
 }
 
-// The rows along `axis` of y and two inputs of its shape.
+// The rows along `axis` of y and of two inputs that have y's shape.
 struct Rows {
   Row row;
   Nest<3> nest;
@@ -108,7 +108,7 @@ void CudaBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const M
   EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "cuda", "rows", {&x, &y}, x.numel());
   if (y.numel() == 0) return;
   const DType wide = is_floating(x.dtype) ? x.dtype : DType::i64;
-  if (x.dtype != wide || y.dtype != wide) {  // through copies in the wide type
+  if (x.dtype != wide || y.dtype != wide) {  // scans copies in the wide type
     const Array from = Array::empty(x.shape, wide, x.device), to = Array::empty(x.shape, wide, x.device);
     copy(x, from);
     scan(op, from, axis, reverse, to);

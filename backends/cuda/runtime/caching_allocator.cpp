@@ -10,11 +10,11 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The bytes for which a request counts in the statistics, as in PyTorch.
+// The bytes that the statistics count for a request of `bytes` bytes, as in PyTorch.
 size_t counted(size_t bytes) { return round_up(bytes, 512); }
 
-// The size of a new block. Above 64 KiB it is a multiple of an eighth of the power of two below, so that at most an
-// eighth is wasted.
+// The size of a new block. Above 64 KiB, sizes are multiples of an eighth of the largest power of two that is not
+// greater, so that at most an eighth of a block is wasted.
 size_t rounded(size_t bytes) {
   return bytes <= 65536 ? counted(bytes) : round_up(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
 }
@@ -74,7 +74,7 @@ void CachingAllocator::free(void* data) noexcept {
     if (block->users.empty() && block->waits_for.empty()) return make_free(block);
     if (this_thread_captures()) return deferred_.push_back(block);
     wait_for_users(block);
-  } catch (...) {  // a failed device: the block is lost, and the next call reports the failure
+  } catch (...) {  // the device has failed: the block is lost, and the next call reports the failure
   }
 }
 
@@ -102,7 +102,8 @@ void CachingAllocator::make_free(Block* block) {
   free_.emplace(block->pool, block->device, block->stream, block->capacity, block);
 }
 
-// Records an event on each stream that uses the block; the block is not reused before all of them are reached.
+// Records an event on each stream that uses the block. The block is not reused before the streams have reached these
+// events.
 void CachingAllocator::wait_for_users(Block* block) {
   const DeviceGuard guard(block->device);
   for (cudaStream_t user : block->users)
@@ -213,7 +214,7 @@ void CachingAllocator::release_pool(Pool pool) noexcept {
     for (auto& [data, block] : blocks_)
       if (block.pool == pool) block.orphan = true;
     release_unused(pool);
-  } catch (...) {  // a failed device: nothing can be released
+  } catch (...) {  // the device has failed, so nothing can be released
   }
 }
 

@@ -1,13 +1,14 @@
 // An allocator of device memory, or of page-locked host memory, that keeps freed blocks for reuse. An allocation by the
-// driver costs a hundred microseconds and a synchronisation; one from the cache a tenth of a microsecond. Blocks are
-// never divided; sizes are rounded so that there are few distinct ones. The part of a block beyond the requested size
-// counts as cached.
+// driver takes a hundred microseconds and synchronises with the device; an allocation from the cache takes a tenth of a
+// microsecond. Blocks are never divided. Sizes are rounded so that there are few different sizes; the statistics count
+// the part of a block beyond the requested size as cached.
 //
-// A block belongs to the stream for which it was allocated. Once freed, it can be allocated again on that stream at
-// once, because later work on a stream runs after earlier work. Other streams that use a block are announced by
-// record_stream(); a freed block is then reused only after events on those streams, and page-locked memory after its
-// copies (record_copy()). Blocks that are allocated while a graph is captured belong to the graph's pool, are reused
-// only within the capture, and return to the driver with the graph.
+// A block belongs to the stream for which it was allocated. After it is freed, it can be allocated on the same stream
+// immediately, because later work on a stream runs after earlier work. If other streams use the block, the caller
+// announces them by record_stream(); the block is then reused only after these streams have finished that work.
+// Page-locked memory is reused only after its copies (record_copy()). Blocks that are allocated while a graph is
+// captured belong to the graph's pool: they are reused only within the capture and return to the driver when the graph
+// is destroyed.
 #pragma once
 
 #include <mutex>
@@ -32,8 +33,8 @@ class CachingAllocator {
   void* allocate(size_t bytes, int device, cudaStream_t stream, Pool pool);
   void free(void* data) noexcept;
   void record_stream(void* data, cudaStream_t stream);
-  /// Announces that a copy queued on `stream` (of `device`) accesses `address`. Does nothing for memory that is not
-  /// from this allocator.
+  /// Announces that a copy that is queued on `stream` of `device` accesses `address`. Does nothing for memory of other
+  /// allocators.
   void record_copy(const void* address, int device, cudaStream_t stream);
   void empty_cache();
   MemoryStats stats(int device) const;
@@ -41,7 +42,8 @@ class CachingAllocator {
   void reset_peaks(int device);
 
   Pool new_pool();
-  /// Called when a graph is destroyed: its unused blocks return to the driver now, the others when they are freed.
+  /// Called when a graph is destroyed. Unused blocks of its pool return to the driver now, other blocks when they are
+  /// freed.
   void release_pool(Pool pool) noexcept;
 
  private:
@@ -52,11 +54,12 @@ class CachingAllocator {
     int device = 0;
     cudaStream_t stream = nullptr;
     Pool pool = 0;
-    bool orphan = false;                 // its graph was destroyed
+    bool orphan = false;                 // the graph of its pool was destroyed
     std::vector<cudaStream_t> users;     // other streams that use the block
     std::vector<PooledEvent> waits_for;  // the block is not reused before these events are reached
   };
-  /// A free block, after the key by which it is found: pool, device, stream and capacity.
+  /// A free block, in a tuple that begins with the key by which find_free() searches: pool, device, stream and
+  /// capacity.
   using Free = std::tuple<Pool, int, cudaStream_t, size_t, Block*>;
 
   Block* find_free(int device, cudaStream_t stream, Pool pool, size_t capacity);

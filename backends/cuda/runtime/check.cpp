@@ -9,7 +9,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// What the user can do about an error, if that is known.
+// What the user can do about an error, or "" if that is not known.
 std::string remedy(cudaError_t error) {
   switch (error) {
     case cudaErrorNoKernelImageForDevice:
@@ -44,7 +44,8 @@ bool is_set(const char* variable) {
 
 }  // namespace
 
-// Ops have events, whose names wait_for_launch() reports, only while there is an observer.
+// wait_for_launch() reports the name of the running operator's event. Since operators have events only while an
+// observer is registered, an observer that does nothing is registered here.
 const bool synchronizes_launches = [] {
   const bool wanted = is_set("GRADUS_CUDA_SYNCHRONIZE");
   static Observer nobody;
@@ -53,7 +54,7 @@ const bool synchronizes_launches = [] {
 }();
 
 void wait_for_launch(cudaStream_t stream) {
-  if (this_thread_captures()) return;  // nothing runs yet
+  if (this_thread_captures()) return;  // captured kernels do not run yet
   const ObservedEvent* event = innermost_event();
   check((std::string("kernel '") + (event ? event->name : "?") + "'").c_str(), cudaStreamSynchronize(stream));
 }
@@ -63,7 +64,7 @@ std::string_view compiled_architectures() { return GRADUS_CUDA_ARCHITECTURES; }
 void check(const char* call, cudaError_t error) {
   if (error == cudaSuccess) [[likely]]
     return;
-  cudaGetLastError();  // clears the error if it is not permanent, so that the next call does not report it again
+  cudaGetLastError();  // clears an error that is not permanent, so that the next call does not report it again
   GRADUS_FAIL(DeviceError, call, " failed: ", cudaGetErrorName(error), " (", cudaGetErrorString(error), ")",
               remedy(error));
 }

@@ -1,5 +1,5 @@
-// Turns errors of the CUDA libraries into DeviceError, with the call, the name of the error and the op that was
-// running.
+// Converts errors of the CUDA libraries to DeviceError. The message has the call, the name of the error and the running
+// operator.
 #pragma once
 
 #include <cublas_v2.h>
@@ -15,19 +15,20 @@ namespace gradus::cuda_detail {
 void check(const char* call, cudaError_t error);
 void check(const char* call, cublasStatus_t status);
 
-/// True if the environment variable GRADUS_CUDA_SYNCHRONIZE is set and not "0": every launch then waits for its kernel.
+/// True if the environment variable GRADUS_CUDA_SYNCHRONIZE is set and not "0". Every launch then waits until its
+/// kernel has ended.
 extern const bool synchronizes_launches;
 void wait_for_launch(cudaStream_t stream);
 
-/// Called after every launch. Throws if the launch was refused and, with GRADUS_CUDA_SYNCHRONIZE, if the kernel failed.
-/// Without it, the failure of a kernel is reported by the next call that waits for the device, in a later op.
+/// Called after every launch. Throws if the launch was refused. With GRADUS_CUDA_SYNCHRONIZE, also throws if the kernel
+/// failed; without it, the next call that waits for the device reports the failure, in a later operator.
 inline void check_launch(cudaStream_t stream) {
   check("kernel launch", cudaGetLastError());
   if (synchronizes_launches) [[unlikely]]
     wait_for_launch(stream);
 }
 
-/// Returns true if the work before the event is done.
+/// Returns true if the device has finished all work before the event.
 inline bool is_done(cudaEvent_t event) {
   const cudaError_t state = cudaEventQuery(event);
   if (state == cudaErrorNotReady) {

@@ -15,7 +15,7 @@ namespace gradus {
 namespace cuda_detail {
 namespace {
 
-// The capture that this thread has begun.
+// A capture that this thread has begun and not ended.
 struct Capture {
   int device = 0;
   cudaStream_t stream = nullptr, previous_stream = nullptr;
@@ -24,8 +24,8 @@ struct Capture {
 thread_local std::optional<Capture> capture;
 thread_local cudaStream_t chosen_stream[kMaxDevices] = {};  // null: the device's shared stream
 
-// Throws unless `stream` is part of the capture. The work of another stream is not recorded, and not ordered with the
-// recorded work, unless that stream waits for an event of the capture.
+// Throws unless `stream` is part of this thread's capture. CUDA records the work of another stream, and orders it with
+// the recorded work, only if that stream waits for an event of the capture.
 void check_part_of_capture(cudaStream_t stream) {
   if (stream == capture->stream) return;
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
@@ -43,7 +43,7 @@ cudaStream_t make_stream(int device) {
   return stream;
 }
 
-// The stream of all threads that did not choose one. It is created on first use and never destroyed.
+// The stream of all threads that have not chosen a stream. It is created on first use and never destroyed.
 cudaStream_t shared_stream(int device) {
   static std::once_flag made[kMaxDevices];
   static cudaStream_t streams[kMaxDevices];
@@ -59,7 +59,7 @@ class CudaEvent final : public Event {
     if (!event_) event_.emplace(stream.device.index());
     GRADUS_CHECK(event_->device() == stream.device.index(), DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
-    const bool in_graph = kTiming && this_thread_captures();  // every replay records the event again
+    const bool in_graph = kTiming && this_thread_captures();  // then every replay of the graph records the event
     GRADUS_CUDA_CHECK(cudaEventRecordWithFlags(*event_, static_cast<cudaStream_t>(stream.handle),
                                                in_graph ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
@@ -213,7 +213,7 @@ class CudaRuntime final : public DeviceRuntime {
   CachingAllocator allocator_, pinned_;
 };
 
-// A copy between devices, or within a device, is only ordered by streams; `non_blocking` has no effect on it.
+// Streams order copies between devices and within a device; `non_blocking` affects only copies from and to the host.
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
   if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;
@@ -236,7 +236,8 @@ void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from
   }
 }
 
-// Copies on the receiver's stream after the work that is queued on the sender's stream, which then waits for the copy.
+// Copies on the stream of `to_device`, after the work that is queued on the stream of `from_device`. Later work on the
+// stream of `from_device` waits for the copy.
 void CudaRuntime::copy_between_devices(void* to, int to_device, const void* from, int from_device, size_t bytes) {
   CudaEvent<false> ready, done;
   ready.record(current_stream(from_device));
@@ -253,7 +254,7 @@ void CudaRuntime::begin_capture() {
   GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
   Capture begun{.device = current_device()};
   begun.stream = make_stream(begun.device);
-  const cudaStreamCaptureMode mode =  // a recorded step launches no kernels, and only measures memory
+  const cudaStreamCaptureMode mode =  // graph::Recorder only measures memory and discards the capture
       is_recording(DeviceType::cuda) ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
   const cudaError_t error = cudaStreamBeginCapture(begun.stream, mode);
   if (error != cudaSuccess) cudaStreamDestroy(begun.stream);
@@ -291,7 +292,7 @@ int capability_of(int device) {
          attribute_of(device, cudaDevAttrComputeCapabilityMinor);
 }
 
-// The limit of the environment variable, or a number above all capabilities if it is not set.
+// The limit that the environment variable GRADUS_CUDA_MAX_CAPABILITY sets, or a number above all capabilities.
 int max_capability() {
   static const int limit = [] {
     const char* text = std::getenv("GRADUS_CUDA_MAX_CAPABILITY");
@@ -300,8 +301,8 @@ int max_capability() {
   return limit;
 }
 
-// The error message if no device can run the code of this build; otherwise empty. If only some devices can, the others
-// fail at their first kernel.
+// The error message if no device can run the code of this build, otherwise "". If only some devices can run the code,
+// the other devices report an error at their first kernel.
 std::string unserved_devices(int count) {
   std::string first;
   for (int device = 0; device < count; ++device) {

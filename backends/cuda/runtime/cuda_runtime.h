@@ -1,5 +1,5 @@
-// What the kernels need from the runtime: the stream to launch on, the properties of the device, scratch memory, and
-// guards of the state that CUDA keeps for each thread.
+// The part of the runtime that code which launches kernels needs: the current stream, the properties of the device,
+// scratch memory, and guards for the state that CUDA keeps for each thread.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -14,14 +14,16 @@ namespace gradus::cuda_detail {
 
 /// This thread's stream on device `index`.
 cudaStream_t current_stream(int index);
-/// The properties of device `index`, limited by the environment variable GRADUS_CUDA_MAX_CAPABILITY and by the code
-/// that this build has for the device (device_properties.h). All choices of kernels use them; CUDA is asked only once.
+/// The properties of device `index`, on which all choices of kernels depend. They are limited by the environment
+/// variable GRADUS_CUDA_MAX_CAPABILITY and by the code that this build has for the device (device_properties.h), and
+/// are determined only once.
 const DeviceProperties& device_properties(int index);
-/// The architecture, 10 major + minor, of the kernels that device `index` runs. This function loads a kernel and asks
-/// CUDA; device_properties() derives the same number from CMAKE_CUDA_ARCHITECTURES, and a test compares the two.
+/// The architecture, 10 major + minor, of the kernels that device `index` runs, according to CUDA. This function loads
+/// a kernel. device_properties() derives the same number from CMAKE_CUDA_ARCHITECTURES; a test compares the two
+/// numbers.
 int loaded_code(int index);
 
-/// Device memory for the duration of a kernel call; later work of the stream may reuse it.
+/// Device memory for the kernels of one operator. The destructor frees it; later work on the stream may then reuse it.
 class Scratch {
  public:
   Scratch(size_t bytes, Device device);
@@ -57,7 +59,8 @@ class DeviceGuard {
   int previous_ = 0;
 };
 
-/// Allows calls such as cudaMalloc while this thread captures a graph. They do not become part of the graph.
+/// During its lifetime, calls such as cudaMalloc are allowed although this thread captures a graph. They do not become
+/// part of the graph.
 class RelaxedCapture {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }

@@ -1,5 +1,5 @@
-// The properties of a device on which host decisions depend, and which devices can run the machine code of a build.
-// Compiles without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
+// The properties of a device on which the choice of kernels depends, and functions that determine which devices can run
+// the machine code of a build. Compiles without CUDA, so that the choices can be tested on machines without a GPU.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace gradus::cuda_detail {
 
-// Compute capabilities are numbers, 10 major + minor: 90 for Hopper.
+// A compute capability is stored as the number 10 major + minor: 90 for Hopper.
 
 struct DeviceProperties {
-  /// The capability that kernels may use: the lowest of the device's, of the user's limit and of the code's that the
-  /// device runs.
+  /// The capability that kernels may use: the minimum of the device's capability, the user's limit and the capability
+  /// for which the code was compiled that the device runs.
   int compute_capability;
   int multiprocessors;
-  size_t shared_memory;  ///< the most bytes of shared memory that a block may ask for
+  size_t shared_memory;  ///< the maximum of shared memory that a block may request, in bytes
   bool wgmma = false;    ///< the instructions of sm_90a, which only devices of capability 9.0 have
 
   bool has_tensor_cores() const { return compute_capability >= 80; }  ///< for bfloat16 and TF32 too
@@ -33,8 +33,8 @@ struct DeviceProperties {
 inline constexpr DeviceProperties kH200 = {
     .compute_capability = 90, .multiprocessors = 132, .shared_memory = 227 << 10, .wgmma = true};
 
-/// Bytes of shared memory that a block may ask for on a device of this capability ("Technical Specifications per
-/// Compute Capability" in the CUDA Programming Guide).
+/// The maximum of shared memory that a block may request on a device of this capability, in bytes ("Technical
+/// Specifications per Compute Capability" in the CUDA Programming Guide).
 constexpr size_t shared_memory_of_capability(int capability) {
   constexpr std::pair<int, size_t> kibibytes[] = {{120, 99}, {90, 227}, {89, 99}, {87, 163}, {86, 99}, {80, 163}};
   for (const auto& [from, size] : kibibytes)
@@ -42,10 +42,10 @@ constexpr size_t shared_memory_of_capability(int capability) {
   return size_t{64} << 10;
 }
 
-/// The oldest capability for which CUDA 13 compiles.
+/// The lowest capability for which CUDA 13 can compile.
 inline constexpr int kOldestCapability = 75;
 
-/// The value of GRADUS_CUDA_MAX_CAPABILITY, "8.0" or "80". Throws ValueError.
+/// Parses the value of GRADUS_CUDA_MAX_CAPABILITY: 80 for "8.0" and for "80". Throws ValueError for other texts.
 inline int parse_max_capability(std::string_view text) {
   const size_t dot = text.find('.');
   const bool has_dot = dot != std::string_view::npos;

@@ -1,5 +1,5 @@
-// Pools of objects that are expensive to create: events, and handles of NVIDIA's libraries that one thread at a time
-// may use.
+// Pools of objects that are expensive to create: events, and handles of NVIDIA's libraries, each of which only one
+// thread at a time may use.
 #pragma once
 
 #include <memory>
@@ -13,8 +13,8 @@ namespace gradus::cuda_detail {
 
 inline constexpr int kMaxDevices = 64;
 
-/// Holds a handle for a device: an unused one from the pool, or a new one from `make`, which is called while that
-/// device is current. The destructor returns the handle to the pool.
+/// Holds a handle for a device: an unused handle from the pool, or a new handle that make() creates while that device
+/// is current. The destructor returns the handle to the pool.
 template <class Handle, Handle (*make)()>
 class Pooled {
  public:
@@ -64,7 +64,7 @@ template <bool kTiming>
 using PooledTimer = Pooled<cudaEvent_t, make_event<kTiming ? cudaEventDefault : cudaEventDisableTiming>>;
 using PooledEvent = PooledTimer<false>;
 
-/// Removes the events that are reached; returns true if none is left.
+/// Removes the events that the device has reached. Returns true if no event remains.
 inline bool forget_reached(std::vector<PooledEvent>& events) {
   std::erase_if(events, [](const PooledEvent& event) { return is_done(event); });
   return events.empty();

@@ -1,4 +1,4 @@
-// Asks CUDA which code of this build a device runs.
+// Determines, by asking CUDA, which code of this build a device runs.
 #include <gradus/backends/cuda/runtime/check.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
 

@@ -70,7 +70,7 @@ struct Rule {
 
   Rule(const AttentionRule& rule, bool drops)
       : scale(static_cast<C>(rule.scale)),
-        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // as dropout rounds it
+        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // rounded as by dropout
         causal(rule.causal), drops(drops), keep(1 - rule.dropout), random(rule.random) {}
 };
 
@@ -83,11 +83,11 @@ struct Block {
   using Products = C[kWarpRows][2];
   using Sums = C[kWarpRows][kHead / 32];
   using Four = Vec<C, 4>;
-  static constexpr int kPitch = kHead + kAttentionPad;  // the 4 elements of eight lanes are in different banks
+  static constexpr int kPitch = kHead + kAttentionPad;  // vectors of 4 elements of eight lanes are in different banks
 
   C* memory;                            // (16, kHead), (64, kPitch), (64), (1 or 2, 16, pitch)
-  int pitch;                            // of the matrices
-  int head_number, image, head, first;  // first: the block's first row
+  int pitch;                            // elements from row to row of the matrices
+  int head_number, image, head, first;  // first: the first row of the block
 
   __device__ Block(const Sizes& sizes, unsigned char* memory, int length, int block, int parts)
       : memory(reinterpret_cast<C*>(memory)), pitch(attention_pitch(length)), head_number(block / parts),
@@ -107,7 +107,7 @@ struct Block {
     return rows.data + image * rows.image + head * rows.head;
   }
 
-  // Loads kCount rows, from `from` on, into shared memory, with zeros outside of the matrix.
+  // Loads kCount rows, beginning with row `from`, into shared memory. Elements outside of the matrix become 0.
   template <int kCount>
   __device__ void load(const HeadRows<const T>& matrix, int from, int count, C* to, int to_pitch) const {
     const T* data = of_head(matrix);
@@ -170,7 +170,7 @@ struct Block {
         }
     }
   }
-  // to = scale times the sums of all `length` rows of `other`, weighted by a matrix.
+  // Stores in `to` the sums of all `length` rows of `other`, weighted by a matrix and multiplied by `scale`.
   __device__ void store_weighted(int which, const HeadRows<const T>& other, int length, C scale, const HeadRows<T>& to,
                                  int count) const {
     Sums sums = {};
@@ -194,7 +194,7 @@ struct Block {
   }
 };
 
-// Folds several numbers over the lanes of a warp; independent shuffles overlap.
+// Folds several numbers over the lanes of a warp. Together they are faster, because their shuffles overlap.
 template <class C, int kCount, class F>
 __device__ void warp_reduce_all(C (&values)[kCount], F&& fold) {
 #pragma unroll
@@ -237,7 +237,7 @@ __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
   C largest[kWarpRows], sum[kWarpRows];
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) largest[r] = -INFINITY, sum[r] = 0;
-  const auto larger = [](C a, C b) { return a < b || b != b ? b : a; };  // NaN if one of them is NaN
+  const auto larger = [](C a, C b) { return a < b || b != b ? b : a; };  // NaN if a or b is NaN
   for (int key = block.lane(); key < sizes.keys; key += 32)
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) largest[r] = larger(largest[r], block.matrix(0, r)[key]);
@@ -304,7 +304,8 @@ struct Backward {
         weights(a.weights.template as<T>()), kept(a.kept.template as<bool>()), dq(a.dq), dk(a.dk), dv(a.dv) {}
 };
 
-// A weight, and its factor by dropout. It is loaded before the products are computed, and used afterwards.
+// A weight, and the factor by which dropout multiplies it. It is loaded before the products are computed, and used
+// after them.
 template <class T>
 struct Weight {
   using C = compute_t<T>;
@@ -320,8 +321,8 @@ struct Weight {
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// numbers()[i] = the dot product of row `first` + i of dy, which is row i at `dy` in shared memory, and the same row of
-// y; 0 from row `count` on.
+// numbers()[i] = the dot product of row `first` + i of dy, which is in shared memory as row i at `dy`, and row `first`
+// + i of y. The result is 0 for rows from `count` on.
 template <int kCount, class T, int kHead, class C>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
                              int first, int count) {
@@ -344,8 +345,8 @@ __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitc
     if (block.lane() == i) block.numbers()[block.warp() + i * kWarps] = products[i];
 }
 
-// Computes dk and dv of 16 keys, or dq of 16 queries. The rows of the weights' gradient are keys or queries,
-// accordingly.
+// Computes dk and dv of 16 keys (kOfKeys), or dq of 16 queries. The rows of the weights' gradient in shared memory are
+// then keys or queries.
 template <bool kOfKeys, class T, int kHead>
 __device__ void gradients(const Backward<T>& task, const Block<T, kHead>& block) {
   using C = compute_t<T>;

@@ -2,13 +2,13 @@
 //   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
 // and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
 // Grid: x = clusters of four blocks. A cluster computes all steps of two sequences: sequences do not depend on each
-//   other, so that no step waits for the whole device.
+//   other, so no step waits for the whole device.
 // Block: 256 threads; a warp computes four hidden units. A lane keeps its share of their rows of w_hh (backward: of the
 //   columns) in registers, and computes one gate of one unit in one sequence.
 // Pipeline: every warp sends its results of a step to all blocks of the cluster (st.async), whose barriers count the
-//   bytes. There are two buffers. Numbers are sent to one only after the numbers of all warps in the other have been
-//   received, so that no buffer is overwritten before it is read. What the next step reads from global memory is loaded
-//   before the wait.
+//   bytes. There are two buffers. A warp sends numbers to one buffer only after the numbers of all warps in the other
+//   buffer have been received, so no buffer is overwritten before it is read. The operands of the next step in global
+//   memory are loaded before the wait.
 // Deterministic: sums over lanes are fixed trees.
 //
 // The element-wise part of a step of an LSTM, after the matrix products, and its gradient:
@@ -26,7 +26,7 @@
 
 namespace gradus::cuda_detail::lstm {
 
-inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // units of a warp
+inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // kUnits: hidden units of a warp
 inline constexpr int kSize = kLstmSize, kBlocks = kLstmBlocks, kSequences = kLstmSequences;
 inline constexpr int kBlockThreads = kSize / kBlocks / kUnits * kWarp;
 static_assert(kBlocks == kGates && kSequences == 2, "a lane sends to one block, and its lowest bits tell a sequence");
@@ -43,7 +43,7 @@ struct Sizes {
   __device__ int64_t gate(int t, int sequence, int gate, int unit) const {
     return ((static_cast<int64_t>(t) * batch + sequence) * kGates + gate) * size + unit;
   }
-  // The weight with which unit `from` enters a gate of unit `to`; 0 outside of w_hh.
+  // The weight of unit `from` in the sum of a gate of unit `to`; 0 outside of w_hh.
   template <class T>
   __device__ float weight(const T* w_hh, int gate, int to, int from) const {
     return to < size && from < size ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
@@ -62,14 +62,14 @@ struct Exchange {
     if (threadIdx.x >= kWarp) return;
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.init();
-    __syncwarp();  // init() is compiled to an instruction of the whole warp, expect_tx() to an instruction of lane 0
+    __syncwarp();  // the compiler makes init() an instruction of the whole warp, and expect_tx() one of lane 0
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
   }
   // Waits for the numbers that were sent in step i - 1, and returns them.
   __device__ const float (&received(int i))[kSequences][kWidth] {
     full[i & 1].wait((i - 1) / 2 & 1);
-    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // those of step i + 1
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // the numbers of step i + 1
     return numbers[i & 1];
   }
   __device__ void send(int i, int sequence, int at, float value, int block) {
@@ -77,9 +77,9 @@ struct Exchange {
   }
 };
 
-// Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. A lane holds, of each
-// row, the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. It gets the sum of the (row, sequence) whose index is
-// the highest bits of the lane number.
+// Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. Of each row, a lane
+// has the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. A lane gets the sum of one (row, sequence), whose
+// index is given by the highest bits of the lane number.
 template <int kLanes, int kRows, int kWeights, int kWidth>
 __device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
   constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;
@@ -102,7 +102,7 @@ __device__ float multiply(const float (&weights)[kRows][kWeights], const float (
 
 #endif
 
-// Computes h and c of every step. `gates` holds W x + biases before, and the values of the gates afterwards.
+// Computes h and c of every step. `gates` contains W x + biases before the call, and the values of the gates after it.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
@@ -128,7 +128,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   exchange.init();
 
-  // What the lane computes: one gate of one unit, in one sequence.
+  // Each lane computes one gate of one unit in one sequence.
   const int own = lane & 1, sequence = first + own, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
   const bool inside = sequence < sizes.batch && unit < sizes.size;
   float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
@@ -159,8 +159,8 @@ __global__ void __launch_bounds__(kBlockThreads)
 #endif
 }
 
-// Computes the gradients of the gates' sums at every step, and of the first states. dc holds the gradient of the last
-// cell state before, and the gradient of c0 afterwards. dhidden may be null.
+// Computes the gradients of the gates' sums at every step, and of the first states. `dc` contains the gradient of the
+// last cell state before the call, and the gradient of c0 after it. dhidden may be null.
 template <class T>
 __global__ void __launch_bounds__(kBlockThreads)
     sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kBlockThreads)
       weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
   exchange.init();
 
-  // What the lane computes: the gradient of one gate of one unit, in one sequence.
+  // Each lane computes the gradient of one gate of one unit in one sequence.
   const int own = lane / 4 & 1, sequence = first + own, gate = lane % kGates, unit = warps_unit + lane / 8;
   const bool inside = sequence < sizes.batch && unit < sizes.size;
   struct Saved {
@@ -282,7 +282,7 @@ void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
 
 namespace {
 
-// The offsets `at` are those of c, gates, c_before and h. `gate` is the stride from one gate to the next.
+// Computes a cell. `at` has the offsets in c, gates, c_before and h. `gate` is the stride from one gate to the next.
 template <class T>
 struct Cell {
   int64_t gate;
@@ -300,7 +300,7 @@ struct Cell {
   }
 };
 
-// The offsets `at` are those of dc, dgates, dh, gates, c_before and c.
+// Computes the gradients of a cell. `at` has the offsets in dc, dgates, dh, gates, c_before and c.
 template <class T>
 struct CellBackward {
   int64_t gate, dgate;

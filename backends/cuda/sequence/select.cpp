@@ -6,8 +6,8 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// Bytes of shared memory of a block: 16 rows of its operand, a tile of the other operand, a number for each row of the
-// tile, and `matrices` matrices of 16 rows with the other operand's `length` as columns.
+// The bytes of a block's shared memory. They are for 16 rows of the block's operand, a tile of the other operand, a
+// number for each row of the tile, and `matrices` matrices with 16 rows and `length` (the other operand's) columns.
 size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
   const int numbers = kAttentionRows * head + kAttentionTile * (head + kAttentionPad) + kAttentionTile +
                       matrices * kAttentionRows * attention_pitch(static_cast<int>(length));
@@ -17,7 +17,7 @@ size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
 }  // namespace
 
 AttentionPlan select_attention(const AttentionProblem& problem, bool backward, const DeviceProperties& device) {
-  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these, cuBLAS is faster
+  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these sizes, cuBLAS is faster
   const auto& [dtype, q, k, v, dense] = problem;
   const int64_t heads = q[0] * q[1], queries = q[2], keys = k[2], columns = std::max(q[3], v[3]);
   const bool empty = heads * queries * keys * q[3] * v[3] == 0;

@@ -1,5 +1,5 @@
 // Decides how the backend "cuda" computes attention and LSTMs over whole sequences. Host code without CUDA, so that
-// decisions can be tested, and memory planned, on machines without a GPU. Neither needs scratch memory.
+// decisions can be tested on machines without a GPU. Their fused kernels need no scratch memory.
 #pragma once
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -30,7 +30,8 @@ struct AttentionPlan {
   const char* name() const { return algorithm == AttentionAlgorithm::tiles ? "tiles" : "products"; }
 };
 
-/// Rows of weights of a block, rows of a tile of the other operand, and padding between the rows of a tile in elements.
+/// The rows of weights of a block, the rows of a tile of the other operand, and the padding between rows of a tile (in
+/// elements).
 inline constexpr int kAttentionRows = 16, kAttentionTile = 64, kAttentionPad = 4;
 /// Elements from row to row of weights with `length` columns: a whole number of tiles.
 GRADUS_HOST_DEVICE constexpr int attention_pitch(int length) {
@@ -44,7 +45,7 @@ enum class LstmAlgorithm : uint8_t {
   steps,     ///< one step after the other (core/composites)
 };
 
-/// A cluster of recurrent.cu: its blocks, its sequences, and the most hidden units of a sequence.
+/// A cluster of recurrent.cu: its number of blocks, its number of sequences, and the maximum number of hidden units.
 inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
 
 struct LstmPlan {

@@ -1,6 +1,7 @@
-// Element-wise kernels. Operands are converted block by block to the type of the computation (loops.h), so that every
-// op is one loop over contiguous float, double or int64: the formulas of core/formulas/scalar_unary.h and
-// core/formulas/scalar_binary.h, applied to vectors (map_kernel.h) or, for integers, to numbers.
+// Element-wise operators. Operands are converted block by block to the type of the computation (loops.h), so that every
+// operator is one loop over contiguous float, double or int64. The loop applies the formulas of
+// core/formulas/scalar_unary.h and core/formulas/scalar_binary.h to vectors (map_kernel.h) or, for integers, to
+// numbers.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -13,7 +14,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// The loops for integers, which have no vector kernels. Results must not overlap operands.
+// The loops for integers, for which there are no vector kernels. Results must not overlap operands.
 template <UnaryOp op, class C, class To>
 void loop(const C* __restrict x, To* __restrict y, int64_t count, const UnaryArgs& args) {
   for (int64_t i = 0; i < count; ++i) y[i] = scalar::Unary<op>::apply(x[i], args);
@@ -44,8 +45,8 @@ auto kernels_of_op(Op op) {
 // The implementation name for observers: "vectors_avx2" or "loops".
 const char* implementation(DType dtype) { return is_floating(dtype) ? kernel_table().vectors : "loops"; }
 
-// An operand's elements along a run, with stride `step`: in place if possible, else copied block by block to a buffer.
-// With stride 0 the buffer is filled only once.
+// Provides an operand's elements along a run, which have stride `step`: in place if possible, otherwise copied block by
+// block to a buffer. If the stride is 0, the buffer is filled only once.
 template <class C>
 class Source {
  public:
@@ -66,8 +67,8 @@ class Source {
   C buffer_[kBlock];
 };
 
-// Where a block of results is computed: in place, or in a buffer that finish() copies to y. Integer loops always use
-// the buffer, because y may be the same view as an operand.
+// The memory in which a block of results is computed: y itself, or a buffer that finish() copies to y. Integer loops
+// always use the buffer, because y may be the same view as an operand.
 template <class C>
 class Result {
  public:
@@ -87,8 +88,8 @@ class Result {
   C buffer_[kBlock];
 };
 
-// y = f(x) or y = f(a, b) over a nest whose operand 0 is y. Calls f(from …, to, count) for blocks of contiguous
-// elements.
+// Computes y = f(x) or y = f(a, b) over a loop nest whose operand 0 is y: calls f(from …, to, count) for blocks of
+// contiguous elements.
 template <class C, class To = C, int N, class F, class... Views>
 void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views&... operands) {
   const auto run_all = [&]<size_t... k>(std::index_sequence<k...>) {
@@ -109,7 +110,7 @@ void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views
   run_all(std::make_index_sequence<sizeof...(Views)>());
 }
 
-// True if the op gives the right booleans (bytes 0 or 1) when booleans are treated as integers.
+// Returns true if the operator gives correct booleans (bytes 0 or 1) when it is applied to booleans as integers.
 constexpr bool combines_truths(BinaryOp op) {
   using enum BinaryOp;
   return op == bitwise_and || op == bitwise_or || op == bitwise_xor || op == logical_and || op == logical_or ||
@@ -166,7 +167,7 @@ void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const Muta
 
 void OpenmpBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                                   const MutableView& y) {
-  // The most common power; square computes the same formula.
+  // The square is the most common power, and UnaryOp::square has the same formula.
   if (op == BinaryOp::pow && !scalar_first && scalar.to_double() == 2) return unary(UnaryOp::square, a, y, {});
   NaiveBackend::binary_scalar(op, a, scalar, scalar_first, y);
 }
@@ -176,7 +177,7 @@ void OpenmpBackend::where(const View& condition, const View& a, const View& b, c
   const StridedLoop<4> nest(y.shape, {&y.strides, &condition.strides, &a.strides, &b.strides});
   const int64_t step[4] = {step_of(nest, 0), step_of(nest, 1), step_of(nest, 2), step_of(nest, 3)};
   const bool vectors = step[0] == 1 && step[1] == 1 && step[2] <= 1 && step[3] <= 1 && step[2] >= 0 && step[3] >= 0;
-  visit_bits(y.dtype, [&]<class Bits> {  // moves elements by size, whatever their type
+  visit_bits(y.dtype, [&]<class Bits> {  // elements are only moved, so only their size matters
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       Bits* out = y.as<Bits>() + at[0];
       const bool* test = condition.as<bool>() + at[1];

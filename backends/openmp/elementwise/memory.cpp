@@ -1,4 +1,5 @@
-// fill and copy. Elements are moved by size; conversion is one loop for every pair of types.
+// fill and copy. Elements of the same type are moved as integers of their size; for each pair of different types there
+// is a loop that converts.
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/scratch.h>
@@ -10,7 +11,8 @@ namespace {
 
 using namespace openmp_detail;
 
-// Copies rows of a matrix to another order, as short contiguous runs. Returns false if the nest is not of this form.
+// Copies a matrix to another order if its rows are short contiguous runs. Returns false if the loop nest does not have
+// this form.
 template <class T>
 bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
   constexpr int64_t kShort = 1024 / sizeof(T);
@@ -28,8 +30,8 @@ bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableVie
   return true;
 }
 
-// Transposes, in vectors and in pieces that fit in the cache, if x is contiguous along another axis than y. Returns
-// false if the nest is not of this form.
+// Transposes a matrix, in vectors and in pieces that fit in the cache, if x is contiguous along another axis than y.
+// Returns false if the loop nest does not have this form.
 template <class T>
 bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
   constexpr int64_t kPiece = 64;  // columns per piece
@@ -61,7 +63,7 @@ void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
     const T element = value.cast<T>();
     unsigned char bytes[sizeof(T)];
     std::memcpy(bytes, &element, sizeof(T));
-    const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // mostly zeros
+    const bool same_bytes = std::count(bytes, bytes + sizeof(T), bytes[0]) == sizeof(T);  // usually a fill with 0
     parallel_runs(nest, [&](const int64_t* at, int64_t count) {
       T* out = y.as<T>() + at[0];
       if (step == 1 && same_bytes)

@@ -1,8 +1,8 @@
 // y[n, c, p, q] = sum over r, s of rows.weight[r] columns.weight[s] x[n, c, rows.source[r], columns.source[s]]. Vectors
-// run along the columns of a plane: the input rows of p are first combined into one weighted row, then that row's
-// columns. If channels are closer in memory (channels-last), vectors run along the channels of a pixel. An output row
-// with the same inputs as the row before is copied from it. Half types, and images with gaps between neighbours, are
-// copied first.
+// run along the columns of a plane: the input rows of output row p are first combined into one weighted row, and then
+// the columns of this row are combined. If channels are closer in memory (channels-last), vectors run along the
+// channels of a pixel. An output row with the same inputs as the row before is copied from that row. Half types, and
+// images with gaps between neighbours, are first copied to dense float or double images.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -18,7 +18,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// The entries of a stencil for each output position, with weights in the type of the computation.
+// The entries of a stencil by output position, with weights in the type of the computation.
 template <class C>
 class Taps {
  public:
@@ -38,7 +38,7 @@ class Taps {
   /// Maximum number of entries of a position.
   int64_t most() const { return most_; }
 
-  /// True if position p has the same entries as position p - 1.
+  /// Returns true if position p has the same entries as position p - 1.
   bool repeats(int64_t p) const {
     if (p == 0 || size(p) != size(p - 1)) return false;
     for (int64_t i = 0; i < size(p); ++i) {
@@ -47,8 +47,8 @@ class Taps {
     }
     return true;
   }
-  /// True if every position reads `most()` neighbours with the same weights, `step` further than the position before:
-  /// pooling.
+  /// Returns true for the pattern of pooling: every position reads `most()` neighbours with the same weights, `step`
+  /// elements after those of the position before.
   bool is_regular(int64_t* step) const {
     *step = positions() > 1 && size(0) > 0 && size(1) > 0 ? source(begin(1)) - source(begin(0)) : 1;
     if (most_ == 0 || *step <= 0) return false;
@@ -59,7 +59,8 @@ class Taps {
     }
     return true;
   }
-  /// True if every input element is used for two positions with the same weight: nearest enlargement by two.
+  /// Returns true for the pattern of nearest-neighbour enlargement by two: every input element is used for two
+  /// positions with the same weight.
   bool doubles() const {
     for (int64_t p = 0; p < positions(); ++p)
       if (size(p) != 1 || source(begin(p)) != p / 2 || weight(begin(p)) != weight(0)) return false;
@@ -142,7 +143,7 @@ class Resample2d {
       }
     });
   }
-  // A row with the same inputs as the row before is copied from it.
+  // An output row with the same inputs as the row before is copied from that row.
   void by_planes() const {
     const int64_t N = y_.shape[0], K = y_.shape[1], P = y_.shape[2], Q = y_.shape[3], W = x_.shape[3];
     const int64_t work = ceil_div(rows_.count(), P) * W + columns_.count() + Q;

@@ -2,12 +2,12 @@
 //
 // If the index does not vary along contiguous elements (rows of a matrix: index_select, embedding and its gradient),
 // whole rows are copied or added; otherwise the innermost loop runs over elements. gather divides the elements of y
-// among the threads. scatter divides the axes other than `axis`, so that everything that goes to one place is written
-// by one thread, in order; when it moves rows, it divides the places, and each thread takes the rows that go to its
-// part of y.
+// among the threads. scatter divides the axes other than `axis`, so that one thread writes everything that goes to the
+// same place, in order. When scatter moves rows, it divides the places instead, and each thread takes the rows that go
+// to its part of y.
 //
-// nonzero counts the true elements of each chunk, then writes each chunk's indices after those of the chunks before.
-// nonzero counts the true elements of each chunk, and then writes the chunks to where the counts before them end.
+// nonzero counts the true elements of each chunk, and then writes each chunk's indices after those of the chunks
+// before.
 #include <atomic>
 #include <bit>
 #include <numeric>
@@ -28,8 +28,8 @@ using namespace openmp_detail;
 constexpr int64_t kColumns = 16;   // minimum contiguous elements per thread: a cache line of floats
 constexpr int64_t kMostParts = 8;  // maximum parts that the places are divided into
 
-// True if `count` indices with stride `step` are all in [0, size): then neither an index nor size - 1 - index has its
-// sign bit set.
+// Returns true if `count` indices with stride `step` are all in [0, size): then the sign bits of all numbers `index` and
+// `last - index` are 0.
 bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
   const auto last = static_cast<uint64_t>(size - 1);
   uint64_t signs = 0;

@@ -1,6 +1,6 @@
-// Sorting along an axis. An element becomes an unsigned key (core/formulas/integers.h). Key and index together are
-// unique, so any sorting algorithm is stable. Threads share the rows. topk selects the first k, then sorts only these;
-// a long row is divided into segments by its length alone, which threads share.
+// Sorting along an axis. An element is converted to an unsigned key (core/formulas/integers.h). Since pairs of key and
+// index are unique, any algorithm that sorts these pairs is stable. Threads share the rows. topk selects the first k
+// elements and sorts only these; a long row is divided into segments, by its length alone, which threads share.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -33,9 +33,9 @@ struct Entry {
 };
 
 // Sorts one row's entries by radix sort (Knuth, "The Art of Computer Programming", volume 3, 5.2.5). For each digit,
-// from the lowest, entries are moved behind all entries with smaller digits; entries with equal digits keep their
-// order, so the sort is stable. `room` has the same size as `entries`; the result is in one of the two and its address
-// is returned.
+// beginning with the lowest, entries are moved after all entries with smaller digits; entries with equal digits keep
+// their order, so the sort is stable. `room` has the size of `entries`. The result is in `entries` or in `room`; its
+// address is returned.
 template <class Entry>
 Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   if (size <= kShort) {
@@ -54,14 +54,14 @@ Entry* sort_entries(Entry* entries, Entry* room, int64_t size) {
   return entries;
 }
 
-// Writes the first k of elements [begin, end) to `found`, unordered, or all of them if there are fewer. Returns their
-// number. Entries are collected if they come before the last of the best k so far; when there are `capacity` entries,
-// only the best k are kept.
+// Writes the first k (in sorted order) of elements [begin, end) to `found`, unordered; all elements if there are fewer.
+// Returns their number. An entry is collected if it comes before the last of the best k so far. When there are
+// `capacity` entries, all except the best k are removed.
 template <class Entry, class T>
 int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool descending, int64_t k, Entry* found,
                  int64_t capacity) {
   using Key = typename Entry::Key;
-  int64_t held = 0, last = -1;  // last: index of the last of the best k; -1 until there are more than k
+  int64_t held = 0, last = -1;  // last: index of the last of the best k; -1 before there are more than k entries
   Key limit = 0;
   const auto key = [&](int64_t i) { return sort_key(in[i * step], descending); };
   const auto thin = [&] {
@@ -85,7 +85,7 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
 }
 
 // Calls order(in, entries, room) for every row of x along the axis; the row's elements have stride step_along(x, axis).
-// It returns the row's first entries in order, and their values and indices are written, as many as `indices` has.
+// order() returns the row's first entries in order. Their values and indices are written, as many as `indices` has.
 template <class T, class Entry, class F>
 void write_rows(const View& x, int axis, const MutableView& values, const MutableView& indices, int64_t room_size,
                 F&& order) {

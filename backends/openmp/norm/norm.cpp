@@ -1,7 +1,7 @@
-// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). Moments are computed for blocks that stay in the cache, in
-// two passes, relative to a value of the block, and combined in double, so they are accurate even if the mean is large.
-// The residual and ReLU are applied to blocks of results while they are in the cache. norm.h describes how threads
-// share the elements.
+// y = (x - mean) s w + b with s = 1 / sqrt(variance + eps). The moments of a block that stays in the cache are computed
+// in two passes, relative to a value of the block; the moments of blocks are combined in double. So they are accurate
+// even if the mean is large. The residual and ReLU are applied to blocks of results while they are in the cache. norm.h
+// describes how threads share the elements.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -160,7 +160,8 @@ class Normalize {
 
   static const Kernels<C>& kernels() { return kernels_of<C>(kernel_table()); }
 
-  // The statistics of an outer element: the given ones, or those computed from its moments, which are then also stored.
+  // The statistics of an outer element: the fixed statistics, or statistics that are computed from the moments and
+  // stored.
   Statistics<C> statistics_of(int64_t o, const Moments& moments) const {
     const Offsets at = offsets_of(outer_, o);
     if (fixed_) return {load_number(mean_, at[5]), load_number(variance_, at[6]), eps_};

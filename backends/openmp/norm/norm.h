@@ -1,5 +1,5 @@
-// Shared by normalisation and its gradient. The mean and the variance are computed over the inner axes. Each element of
-// the other axes, the outer ones, has its own mean and variance.
+// Types and loops that normalisation and its gradient share. The mean and the variance are computed over the inner
+// axes; each element of the other axes, the outer axes, has a mean and a variance.
 //
 // There are two loop orders. By rows: one outer element at a time, with vectors of inner elements that are adjacent in
 // memory (layer norm; batch norm of NCHW images). By lanes, if outer elements are closer together in memory than inner
@@ -28,7 +28,7 @@ bool varies(const StridedLoop<N>& nest, int operand) {
   return false;
 }
 
-/// A weight or bias. An absent one is replaced by the constant `absent` with stride 0.
+/// A weight or bias, or, if it is not given, a view of the constant `absent` with stride 0.
 template <class C>
 View parameter(const View& given, int ndim, const C& absent) {
   if (given) return given;
@@ -42,7 +42,8 @@ inline Strides strides_or_zero(const StridedLayout& view, int ndim) {
   return view.ndim() > 0 ? view.strides : Dims::filled(ndim, 0);
 }
 
-/// Count, mean and sum of squared deviations, and how to combine two of them (Chan, Golub and LeVeque 1983).
+/// Count, mean and sum of squared deviations of numbers. add() combines two such triples (Chan, Golub and LeVeque
+/// 1983).
 struct Moments {
   double count = 0, mean = 0, squares = 0;
   void add(const Moments& other) {
@@ -54,16 +55,16 @@ struct Moments {
   }
 };
 
-/// True if vectors along outer elements are the better order; operand 0 is the input.
+/// Returns true if the loop order by lanes is better than that by rows. Operand 0 is the input.
 template <int N, int M>
 bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
   return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&
          outer.shape[outer.ndim - 1] >= 4;
 }
 
-/// A unit of computation: `rows` rows of `lanes` elements. With `most` > 1, rows are inner elements, starting at
-/// element `first` of a run, and lanes are outer elements. Otherwise the only row has inner elements of one outer
-/// element.
+/// The elements that are computed together: `rows` rows of `lanes` elements. If `most` > 1 (order by lanes), the rows
+/// are inner elements, starting at element `first` of a run, and the lanes are outer elements. Otherwise there is one
+/// row, of inner elements of one outer element.
 template <int64_t most>
 struct Block {
   static constexpr int64_t kMostRows = most > 1 ? kLaneRows : 1, kLanes = most > 1 ? most : kBlock;
@@ -134,8 +135,8 @@ void for_rows(int64_t rows, int64_t lanes, bool dense, F&& f) {
   for (int64_t r = 0; r < rows; ++r) f(r, lanes);
 }
 
-/// The ReLU after a normalisation, applied to results while they are in the cache, and its gradient. A residual whose
-/// data is null is absent.
+/// The ReLU after a normalisation, applied to results while they are in the cache, and its gradient. There is no
+/// residual if its data is null.
 template <class C>
 void relu_after_sum(const RowsOf<C>& y, const RowsOf<const C>& residual) {
   const Kernels<C>& kernels = kernels_of<C>(kernel_table());
@@ -165,7 +166,7 @@ inline void store_number(const MutableView& y, int64_t at, double value) {
   visit_floating(y.dtype, [&]<class T> { y.as<T>()[at] = scalar::convert<T>(value); });
 }
 
-/// A mean, split into a number of type C and the rest, and 1 / sqrt(variance + eps).
+/// A mean as the sum of two numbers (the mean rounded to type C, and the remainder), and 1 / sqrt(variance + eps).
 template <class C>
 struct Statistics {
   Statistics() = default;

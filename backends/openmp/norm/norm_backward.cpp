@@ -1,9 +1,8 @@
 // With g = dy w, s = 1 / sqrt(variance + eps) and h = (x - mean) s:  dx = s (g - avg(g) - h avg(g h)),  dw = sum(dy h),
-// db = sum(dy). If the weight is constant for each outer element, sum(dy) and sum(dy h) are enough for all three.
-// Otherwise (layer and group norm) each thread sums dw and db over the rows it computes, and these sums are added in
-// order. With a ReLU, the first pass masks dy while it computes the sums and stores it in dresidual, or in dx, for the
-// second pass.
-// norm.h describes how threads share the elements.
+// db = sum(dy). If the weight is constant for each outer element, all three follow from sum(dy) and sum(dy h).
+// Otherwise (layer and group norm) each thread sums dw and db over the rows that it computes, and these sums are added
+// in order. With a ReLU, the first pass masks dy while it computes the sums, and stores the masked dy in dresidual or
+// in dx for the second pass. norm.h describes how threads share the elements.
 #include <gradus/backends/openmp/norm/norm.h>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -60,7 +59,7 @@ class NormalizeBackward {
   template <int64_t most>
   void run_by() const {
     const WorkSplit split(outer_, inner_.numel, most);
-    std::vector<Statistics<C>> known;  // for lanes: computed once and used by every segment
+    std::vector<Statistics<C>> known;  // in the order by lanes, computed once and used by every segment
     for (int64_t o = 0; most > 1 && o < outer_.numel; ++o) known.push_back(statistics_of(offsets_of(outer_, o)));
     const auto statistics = [&](const LaneBlock& block, Statistics<C>& own) -> const Statistics<C>* {
       if (most > 1) return &known[static_cast<size_t>(block.begin)];
@@ -123,8 +122,8 @@ class NormalizeBackward {
     write_parameters(totals.get(), totals.get() + parameters_);
   }
 
-  // Sums over inner elements [begin, end): of dy if the weight is constant for each outer element, else of dy w. Also
-  // adds dy h to dw and dy to db if these are given.
+  // The sums over inner elements [begin, end) of g and of g (x - mean), where g is dy if the weight is constant for
+  // each outer element, else dy w. Also adds dy h to dw and dy to db if these are not null.
   Sums sums_of(const Offsets& o, const Statistics<C>& of, int64_t begin, int64_t end, C* dw, C* db) const {
     Sums total;
     const int64_t w_step = step_of(inner_, 3), p_step = inner_.ndim > 0 ? step_of(inner_, 4) : 0;
@@ -182,7 +181,7 @@ class NormalizeBackward {
     return masked_ ? part(masked_, 6, o, block).load(buffer) : part(dy_, 1, o, block).load(buffer);
   }
 
-  // dx = a g + b (x - high) + c
+  // The coefficients of dx = a g + b (x - high) + c, where `high` is the first part of the mean (Statistics).
   struct Coefficients {
     double a, b, c;
   };
@@ -284,11 +283,11 @@ class NormalizeBackward {
   }
 
   static constexpr C kOne = 1;
-  const View &dy_, &x_, &mean_, &variance_, &y_;  // y: the forward result if a ReLU was applied
+  const View &dy_, &x_, &mean_, &variance_, &y_;  // y_: the forward result if a ReLU was applied, else empty
   const View weight_;
   const double eps_;
   const bool fixed_;
-  const MutableView &dx_, &dweight_, &dbias_, &masked_;  // masked: receives the masked dy
+  const MutableView &dx_, &dweight_, &dbias_, &masked_;  // masked_: receives the masked dy if there is a ReLU
   const Shape shape_;                                    // shape of the parameters, with x's rank
   const Strides dense_;                                  // strides of a row-major array of this shape
   const int64_t parameters_;
@@ -302,7 +301,7 @@ class NormalizeBackward {
 void OpenmpBackend::normalize_backward(const NormalizeBackwardArgs& args) {
   const View& x = args.x;
   if (x.numel() == 0) return NaiveBackend::normalize_backward(args);
-  // The composite, whose sum of dy and addend runs on vectors.
+  // The composite adds dy and addend in vectors, and then calls this function with the sum.
   if (args.addend) return Backend::normalize_backward(args);  // NOLINT(bugprone-parent-virtual-call)
   EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "openmp", kernel_table().vectors,
                    {&args.dy, &args.y, &x}, (args.y ? 13 : 12) * x.numel());

@@ -2,8 +2,8 @@
 //   softmax      y = exp(x - m) / Z,  m = max(x),  Z = sum(exp(x - m));   dx = y (dy - sum(dy y))
 //   log_softmax  y = x - m - ln Z;                                       dx = dy - exp(y) sum(dy)
 //
-// Rows are computed one at a time. If other elements are closer in memory (the channels of an image), rows are
-// transposed in the cache first.
+// Rows are computed one at a time. If elements of different rows are closer in memory than those of a row (softmax over
+// the channels of an image), several rows are first transposed in the cache.
 #include <cmath>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// y may be x. The largest element and the sum are computed first, so that nothing overflows.
+// Computes a row; y may be x. The largest element is subtracted before the exponential, so that nothing overflows.
 template <class C>
 void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool log) {
   const C max = kernels.max(x, size);

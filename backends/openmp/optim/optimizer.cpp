@@ -1,6 +1,6 @@
-// Optimizer steps for all parameters at once. The parameters are divided into chunks, which the threads share; each
-// chunk is computed in vectors by the formulas of core/formulas/optimizer_rules.h, half types through float. Parameters
-// whose views differ in layout are left to NaiveBackend.
+// Optimizer steps for all parameters at once. The parameters are divided into chunks, which the threads share. Each
+// chunk is computed in vectors by the formulas of core/formulas/optimizer_rules.h; half types are converted to float.
+// NaiveBackend updates parameters whose views have different layouts.
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -21,7 +21,7 @@ struct Chunk {
   int64_t begin, count;
 };
 
-// Updates a chunk block by block in the type of the computation: in place, or through buffers for half types.
+// Updates a chunk block by block in the type of the computation: in place or, for half types, in buffers.
 template <class T, class Rule>
 void step_chunk(const Chunk& chunk, const rules::FullStep<Rule, T>& step) {
   const ParameterViews& views = *chunk.views;

@@ -9,7 +9,7 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 template <class T, class Rule>
 void optimizer_step(const rules::FullStep<Rule, T>& rule, int64_t count, T* parameter, const T* gradient,
                     T* const* states) {
-  // Local copies stay in registers, since the stores below cannot change them.
+  // These local copies stay in registers, because the compiler knows that the stores below cannot change them.
   const rules::FullStep<Rule, T> step = rule;
   T* const of[3] = {states[0], states[1], states[2]};
   for_lanes<T>(count, [&](int64_t i, auto lanes) {

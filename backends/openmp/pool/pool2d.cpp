@@ -13,7 +13,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Neighbours in an output row that have the same taps, with the kernel's arguments for the first image.
+// Neighbouring outputs of a row whose windows have the same taps, with the kernel's arguments for the first image.
 template <class T>
 struct WindowRun {
   PoolArgs<T> args;
@@ -21,8 +21,8 @@ struct WindowRun {
   std::vector<int32_t> places;
 };
 
-// With `channels`, lanes are the channels of a pixel; otherwise they are neighbouring pixels of a plane, one channel at
-// a time.
+// Computes y. If `channels` is true, the lanes of a vector are the channels of a pixel; otherwise they are neighbouring
+// pixels of a plane.
 template <class T>
 void max_pool(const View& x, const MutableView& y, const MutableView& indices, const Pool2dGeometry& g, bool channels) {
   const auto axis = [&](int i) {
@@ -65,7 +65,7 @@ void max_pool(const View& x, const MutableView& y, const MutableView& indices, c
   });
 }
 
-// Processes one plane of a channel at a time or, if channels are innermost, one image at a time.
+// Computes dx, one plane at a time or, if `channels` is true (channels innermost), one image at a time.
 template <class T>
 void max_pool_backward(const View& dy, const View& indices, const MutableView& dx, bool channels, bool two_by_two) {
   const int64_t H = dx.shape[2], W = dx.shape[3], P = dy.shape[2], Q = dy.shape[3];
@@ -88,12 +88,12 @@ void max_pool_backward(const View& dy, const View& indices, const MutableView& d
   });
 }
 
-// True for images without gaps whose channels are innermost.
+// Returns true for images without gaps whose channels are innermost.
 bool has_dense_pixels(const StridedLayout& x) {
   return has_channels_last(x) && x.strides[3] == x.shape[1] && x.strides[2] == x.shape[3] * x.shape[1];
 }
 
-// Operands of types and layouts that the kernels lack are copied to float or double images.
+// The type and layout in which the kernels compute. Operands of other types and layouts are copied to such images.
 struct PoolLayout {
   DType dtype;
   MemoryFormat format;
@@ -131,7 +131,7 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   const auto& [dtype, format, channels, copies] = layout;
   const Input gradient(*this, dy, copies, dtype, format), places(*this, indices, copies, DType::i32, format);
   const Output out(*this, dx, copies, dtype, format);
-  // True for 2 x 2 windows with stride 2 and no padding.
+  // Returns true for 2 x 2 windows with stride 2 and no padding.
   bool two_by_two = dy.shape[2] == dx.shape[2] / 2 && dy.shape[3] == dx.shape[3] / 2;
   for (int i : {0, 1})
     two_by_two = two_by_two && geometry.kernel[i] == 2 && geometry.stride[i] == 2 && geometry.dilation[i] == 1 &&

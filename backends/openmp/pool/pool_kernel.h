@@ -1,4 +1,4 @@
-// Max pooling in vectors: among equal elements the first wins, and NaN wins over all.
+// Max pooling in vectors. Among equal elements the first is the maximum; NaN is larger than all numbers.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -6,7 +6,7 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// Loads indices as a mask-sized integer vector.
+/// Loads 32-bit indices as a vector of integers of the size of T.
 template <class T, class Some>
 inline Mask<T> load_indices(Some lanes, const int32_t* from) {
   Mask<T> index{};
@@ -20,7 +20,7 @@ inline void store_indices(Some lanes, int32_t* to, Mask<T> index) {
   for (int64_t i = 0; i < lanes.count; ++i) to[i] = static_cast<int32_t>(index[i]);
 }
 
-/// Lanes whose value replaces the best so far, because it is larger or the first NaN.
+/// The lanes in which `value` replaces `best`, because it is larger or the first NaN.
 template <class T>
 inline Mask<T> wins(Vector<T> value, Vector<T> best) {
   return ~(value <= best) & (best == best);
@@ -55,7 +55,8 @@ void max_pool(const PoolArgs<T>& args) {
   else max_pool_by<T, 0>(args);
 }
 
-/// The gradient of pooling with 2 x 2 windows that do not overlap: every input checks whether its window selected it.
+/// The gradient of pooling with 2 x 2 windows that do not overlap: an element of dx is dy if its window selected it,
+/// else 0.
 template <class T>
 void max_pool_backward_2x2(const T* dy, const int32_t* indices, int64_t rows, int64_t columns, T* dx, int64_t width) {
   using Integer = IntegerOf<T>;

@@ -1,5 +1,5 @@
-// Random numbers: the streams of core/runtime/random.h, divided among threads. Element i is a function of i alone, so
-// the result is the same as on every other backend.
+// Random numbers: the streams of core/runtime/random.h, divided among threads. Element i depends only on i and the
+// random state, so all backends give the same numbers.
 #include <algorithm>
 #include <cmath>
 
@@ -17,8 +17,8 @@ using namespace openmp_detail;
 
 uint64_t offset_of(const RandomState& state) { return state.offset + (state.device_offset ? *state.device_offset : 0); }
 
-// Calls draw(first element, count, pairs of random words) for blocks of up to kBlock of `numel` elements. One philox
-// block yields `per_block` elements.
+// Divides `numel` elements into blocks of up to kBlock, and calls draw(first element, count, pairs of random words) for
+// each block. One philox block yields `per_block` elements.
 template <int64_t per_block, class F>
 void each_block(const RandomState& state, int64_t numel, F&& draw) {
   static_assert(kBlock % per_block == 0 && kGrain % kBlock == 0);
@@ -32,8 +32,8 @@ void each_block(const RandomState& state, int64_t numel, F&& draw) {
   });
 }
 
-// Calls draw(count, pairs, out) for the blocks of y that each_block() makes; `out` is where the block's elements go. If
-// y is not contiguous, they go to a contiguous buffer, which is copied to y at the end.
+// Calls draw(count, pairs, out) for the blocks of y that each_block() makes. draw() must store the block's elements at
+// `out`, which points into y or, if y is not contiguous, into a contiguous buffer that is copied to y at the end.
 template <class T, int64_t per_block, class F>
 void draw_blocks(Backend& backend, const RandomState& state, const MutableView& y, F&& draw) {
   const Output row_major(backend, y, !is_row_major(y), y.dtype, MemoryFormat::contiguous);

@@ -22,7 +22,7 @@ inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t
   const Words zero{}, multiplier0 = zero + uint64_t{0xD2511F53}, multiplier1 = zero + uint64_t{0xCD9E8D57};
   Words number = first + reinterpret_cast<Words>(lane_numbers<double>());
   for (int64_t b = 0; b < blocks; b += lanes, number += static_cast<uint64_t>(lanes)) {
-    // The upper halves of the 64-bit words are ignored until the end.
+    // Only the lower halves of these 64-bit words are used. Their upper halves contain garbage until the end.
     Words c0 = number, c1 = number >> 32, c2 = zero + offset, c3 = zero + (offset >> 32);
     auto key0 = static_cast<uint32_t>(seed), key1 = static_cast<uint32_t>(seed >> 32);
 #pragma GCC unroll 10
@@ -50,7 +50,8 @@ inline Lanes<double> unit(Words bits) {
   return (high + low) * 0x1p-53;
 }
 
-/// y[i] = element i of uniform(low, high) from these pairs (random_uniform_of). A float uses a word, a double a pair.
+/// y[i] = element i of uniform(low, high), computed from `pairs` as by random_uniform_of(). A float uses a word, a
+/// double a pair of words.
 template <class T>
 void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y) {
   using L = Lanes<double>;
@@ -81,7 +82,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
   }
 }
 
-/// random_detail::log
+/// random_detail::log() for vectors.
 inline Lanes<double> log_of_unit(Lanes<double> x) {
   const Words bits = reinterpret_cast<Words>(x.v);
   const auto number = [](Words x) { return Lanes<double>(reinterpret_cast<Vector<double>>(x)); };
@@ -99,7 +100,7 @@ inline Lanes<double> log_of_unit(Lanes<double> x) {
 struct CosineSine {
   Lanes<double> cosine, sine;
 };
-/// random_detail::cos_sin_turn
+/// random_detail::cos_sin_turn() for vectors.
 inline CosineSine cos_sin_turn(Lanes<double> v) {
   using L = Lanes<double>;
   const L quadrant = trunc(fused(v, L(4.0), L(0.5)));
@@ -112,13 +113,13 @@ inline CosineSine cos_sin_turn(Lanes<double> v) {
   s = s * a;
   const Mask<double> quarter = (quadrant + L(Bits<double>::whole)).bits();
   const Mask<double> turned = (quarter & 1) != 0;
-  // Bit 1 becomes the sign.
+  // Moves bit 1 to the sign.
   const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }
 
-/// y[i] = mean + deviation times element i of the normal numbers of these pairs. If `count` is odd, the whole last
-/// block is read.
+/// y[i] = mean + deviation times normal number i, computed from `pairs`. If `count` is odd, the whole last block is
+/// read.
 template <class T>
 void normal(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y) {
   using L = Lanes<double>;

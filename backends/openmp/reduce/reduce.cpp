@@ -1,6 +1,6 @@
 // Reductions. Threads share blocks of results and segments ("stretches") of the elements that each result reduces
-// (WorkSplit); the segments of a result are combined in order. Sums of floats are accumulated in float over short runs,
-// and in double beyond.
+// (WorkSplit); the segments of a result are combined in order. Floats are summed in float over short runs, and the sums
+// of these runs in double.
 #include <limits>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -18,7 +18,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kRows = 64;
-constexpr int64_t kSummed = 2 * kBlock;  // elements that are summed in their own type, in place
+constexpr int64_t kSummed = 2 * kBlock;  // floats that are summed in float
 
 // The neutral element of the reduction.
 template <BinaryOp op, class A>
@@ -33,7 +33,7 @@ A combine(A total, A x) {
   return A(scalar::Binary<op>::apply(total, x));
 }
 
-// Calls f.template operator()<op>() with the combining operation; that of a mean is the sum.
+// Calls f.template operator()<op>() with the operation that combines two elements; for a mean it is the sum.
 template <class F>
 void visit_combine(ReduceOp op, F&& f) {
   using enum BinaryOp;
@@ -63,7 +63,7 @@ accumulator_t<C> reduce_block(const C* x, int64_t count) {
   return total;
 }
 
-// True if all (logical_and) or any of `count` bytes are not 0.
+// Returns true if all (logical_and) or any of `count` bytes are not 0.
 bool reduce_bytes(BinaryOp op, const unsigned char* x, int64_t count) {
   if (op == BinaryOp::logical_and) return std::memchr(x, 0, static_cast<size_t>(count)) == nullptr;
   unsigned char found = 0;
@@ -96,8 +96,8 @@ accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>
   return total;
 }
 
-// Computes `count` neighbouring results at once, whose inputs have stride `step` in x; the reduced elements are
-// processed one after another.
+// Computes `count` neighbouring results together. The inputs of these results have stride `step` in x; the elements of
+// a result are processed one after the other.
 template <BinaryOp op, class C>
 void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, const StridedLoop<1>& nest,
                     int64_t begin, int64_t end, accumulator_t<C>* totals) {
@@ -106,7 +106,7 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
       std::is_floating_point_v<C> && (op == BinaryOp::add || op == BinaryOp::maximum || op == BinaryOp::minimum);
   std::fill_n(totals, count, start_of<op, A>());
   const int64_t row_step = step_of(nest, 0);
-  C part[kBlock];  // for up to kRows rows, so that sums are short
+  C part[kBlock];  // the results of at most kRows rows, so that sums in type C are short
   int64_t held = 0;
   const auto add_to_totals = [&](const C* row) {
     for (int64_t j = 0; j < count; ++j) totals[j] = combine<op, A>(totals[j], static_cast<A>(row[j]));
@@ -173,12 +173,12 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   });
 }
 
-// The extreme element and its position in a row that is processed part by part; among equal elements the first. NaN is
-// more extreme than all numbers.
+// The extreme element of a row, which is processed part by part, and its position; among equal elements the first. NaN
+// is more extreme than all numbers.
 template <class C>
 struct Best {
   C value;
-  int64_t place;  // -1: none yet
+  int64_t place;  // -1 before the first part
 
   // Processes elements [begin, begin + count) of the row.
   void add(ArgReduceOp op, const C* x, int64_t begin, int64_t count) {
@@ -216,8 +216,8 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
   const RowsAlong<3> rows(x.shape, axis, {&x.strides, &indices.strides, &value_strides});
   const auto bytes = static_cast<int64_t>(size_of(x.dtype));
   visit_compute(x.dtype, [&]<class C> {
-    // Contiguous rows are processed whole, others in parts, so that the buffer size does not depend on the row's
-    // length.
+    // Contiguous rows are processed as a whole. Other rows are copied to a buffer in parts, so that the size of the
+    // buffer does not depend on the row's length.
     constexpr int64_t kMostInBuffer = 1024;
     const bool in_place = rows.together == 1 && rows.along[0] == 1 && x.dtype == dtype_of<C>;
     const int64_t length = in_place ? rows.size : std::min(rows.size, kMostInBuffer);
@@ -244,7 +244,7 @@ void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const Mu
 }
 
 // Running sums and products along an axis. Threads share the rows. Rows that are neighbours in memory are processed
-// together, so that the inner loop runs over them. The sums of a row are one chain for any number of threads.
+// together, so that the inner loop runs over rows. One thread computes all sums of a row, in order.
 void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const MutableView& y) {
   if (is_floating(x.dtype) && !is_floating(y.dtype)) return NaiveBackend::scan(op, x, axis, reverse, y);
   EventScope event(op == ScanOp::sum ? "cumsum" : "cumprod", "openmp", "loops", {&x, &y}, x.numel());
@@ -252,8 +252,8 @@ void OpenmpBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const
   const StridedLoop<2> nest(reduced_shape(y.shape, 1u << axis, true), {&y.strides, &x.strides});
   if (size == 0 || nest.numel == 0) return;
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
-  // The unit is a block of one row or, if neighbouring rows are closer in memory than the elements of a row, one
-  // element of several rows.
+  // What is loaded at once is a block of one row or, if neighbouring rows are closer in memory than the elements of a
+  // row, one element of each of several rows.
   const bool apart = x_step >= x_along;
   const int64_t together = apart ? 1 : 64, block = apart ? kBlock : 1;
   const auto scan_rows = [&]<class C, class U>(const int64_t* at, int64_t rows) {  // loads as C, stores as U

@@ -38,7 +38,7 @@ T exp_sum(const T* x, T shift, T* y, int64_t count) {
   return total;
 }
 
-/// The product, computed in double because products of floats leave the float range quickly.
+/// The product, computed in double because products of floats soon exceed the range of float.
 template <class T>
 double product(const T* x, int64_t count) {
   constexpr int chains = 64;  // independent chains, which compilers vectorise
@@ -52,12 +52,12 @@ double product(const T* x, int64_t count) {
   return part[0];
 }
 
-/// In each lane the larger (or smaller) of the two, or NaN. Once NaN is in a lane, it stays.
+/// In each lane, the larger (or smaller) of the two numbers, or NaN if one of them is NaN.
 template <class T, bool largest>
 inline Vector<T> better(Vector<T> best, Vector<T> v) {
   return ((largest ? v > best : v < best) | (v != v)) ? v : best;
 }
-/// The best of all lanes, by comparing halves until one lane is left.
+/// The best of all lanes: compares the halves of the vector, then the halves of the result, until one lane remains.
 template <class T, bool largest, int width = kLanes<T> / 2>
 inline T best_lane(Vector<T> best) {
   best = better<T, largest>(best, rotated<T, width>(best));

@@ -1,4 +1,5 @@
-// Fused element-wise steps of recurrent layers: rows of the batch run in parallel, each in one vector kernel.
+// The fused element-wise step of an LSTM and its gradient. Threads share the rows of the batch; one vector kernel
+// computes a row.
 #include <algorithm>
 
 #include <gradus/backends/openmp/openmp_backend.h>
@@ -10,7 +11,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// True if all views have contiguous rows and the same type, for which vector kernels exist.
+// Returns true if all views have contiguous rows and the same type, and there are vector kernels for this type.
 bool vectorizable(std::initializer_list<const StridedLayout*> views) {
   for (const StridedLayout* view : views) {
     const bool dense = view->strides[1] == 1 || view->shape[1] <= 1;

@@ -1,5 +1,5 @@
-// The element-wise part of an LSTM step, one batch row at a time. Fusing its six transcendental functions reads and
-// writes each operand once. Formulas: core/formulas/lstm_cell.h.
+// The element-wise part of an LSTM step, one batch row at a time. Since it is fused, each operand is read or written
+// only once. Formulas: core/formulas/lstm_cell.h.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>

@@ -17,8 +17,8 @@ constexpr Coefficients<float, 11> erf_series_less_one() {
   return series;
 }
 
-/// erf(x) to within 2 ulp: the Taylor series up to 1, then 1 - exp(-x^2) Q(x) with a fitted Q, until the result rounds
-/// to 1. Doubles, which no net needs here, use the C library.
+/// erf(x) to within 2 ulp: the Taylor series for |x| up to 1, and above it 1 - exp(-x^2) Q(x) with a fitted polynomial
+/// Q, until the result rounds to 1. For doubles, which are rare, the C library is used.
 inline Lanes<float> erf(Lanes<float> x) {
   constexpr auto series = erf_series_less_one();
   constexpr float end = 4, centre = 1.5f;
@@ -34,9 +34,10 @@ inline Lanes<double> erf(Lanes<double> x) {
   return one_by_one([&](int i) { return __builtin_erf(x.v[i]); });
 }
 
-/// The normal distribution function of floats with an absolute error of at most 2^-24: the probability beyond |x| is
-/// exp(-x^2 / 2) R(|x|) with a fitted R. gelu uses it instead of (1 + erf(x / sqrt(2))) / 2: it takes half the work
-/// (gelu's derivative needs the exponential anyway) and has no cancellation for negative x.
+/// The distribution function of the normal distribution with an absolute error of at most 2^-24. The probability of
+/// values beyond |x| is computed as exp(-x^2 / 2) R(|x|) with a fitted polynomial R. gelu uses this function instead of
+/// (1 + erf(x / sqrt(2))) / 2, because it takes half the work (gelu's derivative needs the exponential anyway) and has
+/// no cancellation for negative x.
 inline Lanes<float> normal_distribution(Lanes<float> x) {
   constexpr float end = 5.3f, centre = 1.25f;
   constexpr Coefficients<float, 12> series = {{0.230760329016f, -0.110492150817f, 0.0463222011631f, -0.0175271944219f,

@@ -1,6 +1,6 @@
-// Exponentials and functions based on them, for vectors of floats and doubles. Each function states a bound on its
-// error in units of the last place (ulp) of the exact result; tests/backends/vector_math_test.cpp checks the bounds
-// over the whole range.
+// The exponential and functions based on it, for vectors of floats and doubles. The comment of each function states a
+// bound of its error in units of the last place (ulp) of the exact result; tests/backends/vector_math_test.cpp checks
+// these bounds over the whole range.
 //
 // x = n ln 2 + r with an integer n and |r| <= ln 2 / 2, so exp(x) = 2^n exp(r). ln 2 is split into two parts (Cody and
 // Waite, "Software Manual for the Elementary Functions", 1980): n times the first part is exact, and the second part
@@ -23,7 +23,7 @@ struct ByLn2 {
   Lanes<T> r;
   Lanes<T> whole;  // n
 };
-/// For x whose n is within a factor of two of the exponent range.
+/// Computes n and r. n may be at most twice as large as the exponents of T.
 template <class T>
 inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   const Lanes<T> magic = T(1.5) * Bits<T>::whole;
@@ -56,8 +56,8 @@ inline Lanes<T> bounded(Lanes<T> x, T low, T high) {
   return at_least(broadcast(low), at_most(broadcast(high), x.v));
 }
 
-/// 2^n exp(r). Instruction sets without a scaling instruction multiply by 2^n in two factors, so that subnormal results
-/// and overflow are correct.
+/// 2^n exp(r). If the instruction set has no scaling instruction, the result is multiplied by 2^n in two factors, so
+/// that subnormal results and overflow are correct.
 template <class T>
 inline Lanes<T> exp_of_reduced(ByLn2<T> x) {
   constexpr auto series = inverse_factorials < T, Bits<T>::single ? 8 : 14 > (0, 1, false);

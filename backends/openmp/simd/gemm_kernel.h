@@ -22,7 +22,8 @@ constexpr int kTileColumns = kTileVectors* kLanes<T>;
 inline int64_t panel_count(int64_t rows) { return (rows + kTileRows - 1) / kTileRows; }
 inline int64_t panel_begin(int64_t rows, int64_t count, int64_t i) { return rows * i / count; }
 
-/// Memory that is needed after a tile, prefetched into the second-level cache: one cache line per step of the depth.
+/// Memory that the next tile needs. A tile prefetches it into the second-level cache, one cache line per step of the
+/// depth.
 struct FetchLines {
   const char* at;
   int64_t step;  ///< bytes; 0 if there is nothing to prefetch
@@ -94,7 +95,7 @@ void block(const BlockArgs<T>& args) {
     part.column_bias = args.column_bias ? args.column_bias + column : zeros;
     for (int64_t i = 0; i < panels; ++i) {
       const int64_t row = panel_begin(args.rows, panels, i), height = panel_begin(args.rows, panels, i + 1) - row;
-      const int64_t fetched = i * args.depth * kLineBytes;  // offset in the next tile of B
+      const int64_t fetched = i * args.depth * kLineBytes;  // bytes of the next tile of B that earlier panels prefetch
       const bool fetch = args.b_packed && part.columns > kTileColumns<T> && fetched < args.depth * tile_bytes;
       if (packed) part.a = args.a + row * args.depth, part.a_step = height;
       else part.a = args.a + row * args.a_row_stride;

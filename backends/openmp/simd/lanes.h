@@ -1,5 +1,5 @@
 // Lanes: a vector that can be used like a number in formulas such as those of core/formulas/scalar_unary.h and
-// core/formulas/optimizer_rules.h. Comparisons give masks, and `select` chooses by a mask.
+// core/formulas/optimizer_rules.h. Comparisons return masks; select() chooses between two vectors by a mask.
 #pragma once
 
 #include <type_traits>
@@ -44,12 +44,12 @@ struct Bits {
   static constexpr IntegerOf<T> sign = static_cast<IntegerOf<T>>(1) << (8 * sizeof(T) - 1);
   static constexpr T infinity = static_cast<T>(__builtin_inf()), nan = static_cast<T>(__builtin_nan(""));
   static constexpr T smallest_normal = single ? T(0x1p-126) : T(0x1p-1022);
-  /// All numbers of at least this size are integers. x + 1.5 whole rounds to the nearest integer, which is then in the
-  /// low bits.
+  /// All numbers of at least this size are integers. x + 1.5 whole rounds x to the nearest integer, which is then in
+  /// the low bits of the sum.
   static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
 };
 
-/// These functions act on the sign bit, so NaN and zeros of both signs need no special case.
+/// |x|. This function and the next ones change only the sign bit, so NaN and zeros of both signs need no special case.
 template <class T>
 inline Lanes<T> absolute(Lanes<T> x) {
   return Lanes<T>::from_bits(x.bits() & ~Bits<T>::sign);
@@ -122,7 +122,7 @@ inline Lanes<T> or_one_by_one(Mask<T> usual, Lanes<T> y, F f) {
       if (!usual[i]) y.v[i] = f(i);
   return y;
 }
-/// The same for doubles, with all lanes computed one by one.
+/// Computes all lanes of a vector of doubles one by one as f(i).
 template <class F>
 inline Lanes<double> one_by_one(F f) {
   return or_one_by_one(Mask<double>{}, Lanes<double>{}, f);

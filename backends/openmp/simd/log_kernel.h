@@ -22,7 +22,7 @@ template <class T>
 struct ByPowersOfTwo {
   Lanes<T> k, f;  ///< x = 2^k (1 + f)
 };
-/// For positive finite x.
+/// Splits positive finite numbers.
 template <class T>
 inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   using Unsigned = typename VectorOf<T>::Unsigned;
@@ -48,8 +48,8 @@ inline Lanes<T> below_f(Lanes<T> f) {
   return half_square - s * multiply_add(z, polynomial(z, series), half_square);
 }
 
-/// y for positive finite x. Otherwise the logarithm's special values: infinity for infinity, -infinity for 0, NaN for
-/// NaN and negative numbers.
+/// Returns y for positive finite x, and otherwise the special values of the logarithm: infinity for infinity, -infinity
+/// for 0, NaN for NaN and for negative numbers.
 template <class T>
 inline Lanes<T> with_edges_of_log(Lanes<T> x, Lanes<T> y) {
   const Lanes<T> infinity = Bits<T>::infinity;

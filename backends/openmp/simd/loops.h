@@ -1,6 +1,6 @@
-// Shared by the element-wise kernels: a parallel loop over runs of elements, and conversion of blocks of elements to
-// the type of the computation. Three types are enough: float (also for half types), double, and int64 (also for
-// narrower integers, since wrapping once at the end equals wrapping at every step).
+// For element-wise operators: a parallel loop over runs of elements, and conversion of blocks of elements to the type
+// of the computation. There are three such types: float (also for half types), double, and int64 (also for narrower
+// integers, because wrapping once at the end gives the same result as wrapping at every step).
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace gradus::openmp_detail {
 
-/// kGrain: elements of a chunk of parallel work. kBlock: elements that are converted at a time.
+/// kGrain: number of elements of a chunk of parallel work. kBlock: number of elements that are converted together.
 inline constexpr int64_t kGrain = 16384, kBlock = 512;
 
 /// Calls f.template operator()<C>() with the type that computations on `dtype` use.
@@ -25,7 +25,7 @@ decltype(auto) visit_compute(DType dtype, F&& f) {
   return f.template operator()<int64_t>();
 }
 
-/// The same for floating-point types only; throws a DTypeError for others.
+/// visit_compute() for floating-point types; throws a DTypeError for other types.
 template <class F>
 decltype(auto) visit_wide(DType dtype, F&& f) {
   GRADUS_CHECK(is_floating(dtype), DTypeError, "needs a floating-point type, got ", dtype);
@@ -33,7 +33,7 @@ decltype(auto) visit_wide(DType dtype, F&& f) {
   return f.template operator()<float>();
 }
 
-/// The type of accumulators.
+/// The type in which values of type C are summed.
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
@@ -72,7 +72,7 @@ const C* load_block(const View& x, int64_t offset, int64_t step, int64_t count, 
   return buffer;
 }
 
-/// Writes a block back, with conversion; the inverse of load_block.
+/// Writes a block to y and converts it to y's type; the inverse of load_block().
 template <class C>
 void store_block(const C* buffer, const MutableView& y, int64_t offset, int64_t step, int64_t count) {
   visit_stored<C>(y.dtype, [&]<class T> {
@@ -94,7 +94,7 @@ void parallel_each(int64_t count, int64_t grain, F&& f) {
   });
 }
 
-/// True if the elements are contiguous in row-major order.
+/// Returns true if the elements are contiguous in row-major order.
 inline bool is_row_major(const StridedLayout& x) {
   return StridedLoop<1>(x.shape, {&x.strides}, /*logical_order=*/true).all_contiguous();
 }
@@ -127,7 +127,7 @@ void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& ru
   }
 }
 
-/// The same for the whole nest, on several threads.
+/// for_each_run() for the whole nest, on several threads.
 template <int N, class F>
 void parallel_runs(const StridedLoop<N>& loop, F&& run, int64_t grain = kGrain) {
   parallel_for(loop.numel, grain, [&](int64_t begin, int64_t end) { for_each_run(loop, begin, end, run); });

@@ -1,4 +1,4 @@
-// Moving matrices: transposed, or row by row with zero margins and an optional mask.
+// Copies matrices: transposed, or row by row with zero margins and an optional mask.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>

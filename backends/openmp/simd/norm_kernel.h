@@ -1,5 +1,5 @@
-// Kernels of normalisation: affine maps and sums of contiguous elements, and the same for many lanes at once
-// (channels-last images). norm/norm.h describes how threads share them.
+// Kernels of normalisation: affine maps and sums of contiguous elements, and of many lanes together (channels-last
+// images). norm/norm.h describes how threads share the elements.
 #pragma once
 
 #include <gradus/backends/openmp/simd/map_kernel.h>
@@ -81,7 +81,8 @@ void lane_combine(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* s
     });
 }
 
-/// Sums in several independent chains: add(totals, i, lanes) adds the contribution of the elements from i on.
+/// Sums in several independent chains. add(totals, i, lanes) must add the contribution of the vector that starts at
+/// element i to `totals`.
 template <class T, int sums, class F>
 inline void sum_in_chains(int64_t count, T (&out)[sums], F add) {
   constexpr int chains = 4;

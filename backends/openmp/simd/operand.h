@@ -1,4 +1,4 @@
-// Operands converted to the type and layout of a kernel.
+// Converts operands to the type and layout of a kernel.
 #pragma once
 
 #include <type_traits>
@@ -8,8 +8,8 @@
 
 namespace gradus::openmp_detail {
 
-/// An operand that a kernel reads (View) or writes (MutableView): the given view or, if `copies`, a copy in `dtype` and
-/// `format`. finish() copies results from the copy back to the given view.
+/// An operand that a kernel reads (View) or writes (MutableView): the given view or, if `copies` is true, a copy in
+/// `dtype` and `format`. finish() copies a result from the copy to the given view.
 template <class AnyView>
 class Operand {
  public:

@@ -1,5 +1,5 @@
-// Powers and remainders of vectors. exp_kernel.h explains the error bounds. Both need intermediate values of higher
-// precision: floats are computed in double; doubles, which no net needs here, use the C library.
+// Powers and remainders of vectors. exp_kernel.h explains the error bounds. Both functions need intermediate values of
+// higher precision: floats are computed in double. For doubles, which are rare, the C library is used.
 #pragma once
 
 #include <gradus/backends/openmp/simd/log_kernel.h>
@@ -12,7 +12,7 @@ inline Lanes<float> power(Lanes<float> x, Lanes<float> y) {
   const auto [k, f] = split_exponent(x);  // exact
   const Wide k_wide = widened(k), f_wide = widened(f), y_wide = widened(y);
   const Wide inverse = widened(Lanes<float>(1) / (f + Lanes<float>(2)));
-  const auto part = [](L k, L f, L inverse, L y) {  // as many terms as float precision needs
+  const auto part = [](L k, L f, L inverse, L y) {  // the series have as many terms as float precision needs
     constexpr auto tail = atanh_series<double, 6>(3);
     constexpr auto factorials = inverse_factorials<double, 9>(0, 1, false);
     inverse = multiply_add(multiply_add(-(f + L(2)), inverse, L(1)), inverse, inverse);  // a Newton step
@@ -27,7 +27,7 @@ inline Lanes<float> power(Lanes<float> x, Lanes<float> y) {
                    part(k_wide.high, f_wide.high, inverse.high, y_wide.high)});
 }
 
-/// x^y to within 2 ulp. Zeros, infinities and NaN use the C library.
+/// x^y to within 2 ulp. The C library computes it for zeros, infinities and NaN.
 inline Lanes<float> pow(Lanes<float> x, Lanes<float> y) {
   const Lanes<float> size = absolute(x), zero = 0, infinity = Bits<float>::infinity;
   Lanes<float> result = power(size, y);
@@ -42,8 +42,8 @@ inline Lanes<double> pow(Lanes<double> x, Lanes<double> y) {
   return one_by_one([&](int i) { return __builtin_pow(x.v[i], y.v[i]); });
 }
 
-/// The remainder with the sign of x. It is exact, because an integer quotient of up to 29 bits times y (24 bits) fits
-/// in a double. Larger quotients and zeros use the C library.
+/// The remainder of x / y with the sign of x. It is exact, because an integer quotient of up to 29 bits times y (24
+/// bits) fits in a double. For larger quotients and zeros, the C library is used.
 inline Lanes<float> fmod(Lanes<float> x, Lanes<float> y) {
   const Lanes<float> a = absolute(x), b = absolute(y);
   const Wide a_wide = widened(a), b_wide = widened(b);

@@ -1,4 +1,4 @@
-// Rows: runs along an axis that are moved or processed as a whole.
+// Loops over rows: runs along an axis that are copied or processed as a whole.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace gradus::openmp_detail {
 
-/// A non-empty nest without one of its axes.
+/// A loop nest that is not empty, without one of its axes.
 template <int N>
 StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   nest.numel /= nest.shape[axis];
@@ -19,7 +19,8 @@ StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   return nest;
 }
 
-/// The axes of `shape` that are in `axes` (`inner`) or not in `axes`, as a nest over N operands.
+/// A loop nest over N operands, over the axes of `shape` that are in the mask `axes` or, if `inner` is false, over the
+/// other axes.
 template <int N>
 StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
   for (int i = 0; i < shape.size(); ++i)
@@ -51,7 +52,8 @@ struct RowsAlong {
       together = std::clamp<int64_t>(kElements / size, 16, kMostTogether);
   }
 
-  /// The same for parts of `count` elements of each row; `offsets` must then refer to the first element of the part.
+  /// These rows restricted to a part of `count` elements. The caller then passes offsets of the first element of the
+  /// part.
   RowsAlong of_size(int64_t count) const {
     RowsAlong part = *this;
     part.size = count;
@@ -67,7 +69,7 @@ struct RowsAlong {
   void each(int64_t buffers, F&& f) const {
     each_with_room<C>(buffers * room(), std::forward<F>(f));
   }
-  /// The same with memory for `room` elements.
+  /// each() with memory for `room` elements.
   template <class C, class F>
   void each_with_room(int64_t room, F&& f) const {
     const int64_t least = ceil_div(kGrain / 4, std::max<int64_t>(size, 1));
@@ -98,7 +100,7 @@ struct RowsAlong {
     }
     return buffer;
   }
-  /// Writes rows from a buffer back; the inverse of load.
+  /// Writes rows from a buffer to y; the inverse of load().
   template <class C>
   void store(int k, const C* buffer, const MutableView& y, const int64_t* at, int64_t count) const {
     if (count > 1 && can_transpose<C>(k, y))

@@ -1,4 +1,4 @@
-// Working memory of a kernel, from the caching allocator, for the duration of a scope.
+// Memory of the caching allocator that a kernel uses until the end of a scope.
 #pragma once
 
 #include <gradus/core/array/array.h>
@@ -32,7 +32,7 @@ void parallel_chunks(int64_t count, int64_t grain, int64_t size, F&& f) {
   parallel_for(count, grain, slots,
                [&](int64_t begin, int64_t end, int slot) { f(begin, end, memory.get() + slot * size); });
 }
-/// The same with f(i, memory) for each i < count.
+/// Calls f(i, memory) for each i < count, with memory as in parallel_chunks().
 template <class T, class F>
 void parallel_each(int64_t count, int64_t grain, int64_t size, F&& f) {
   parallel_chunks<T>(count, grain, size, [&](int64_t begin, int64_t end, T* memory) {

@@ -1,6 +1,7 @@
-// Vectors of the width that this file is compiled for. Arithmetic uses the compilers' vector extension; each
-// instruction set defines the missing operations below (fused multiply-add, square roots, partial loads, …). Included
-// once per instruction set, in the namespace GRADUS_ISA, by kernel headers only.
+// Vectors of the width of the instruction set for which the file is compiled. Arithmetic uses the vector extension of
+// the compilers. Operations that the extension lacks (fused multiply-add, square roots, partial loads, …) are defined
+// below for each instruction set. Only kernel headers include this file, once per instruction set, in the namespace
+// GRADUS_ISA.
 #pragma once
 
 #include <cstdint>
@@ -96,7 +97,7 @@ inline Mask<T> lane_numbers() {
   return lane;
 }
 
-/// The larger (smaller) of the two, in one instruction; NaN if x is NaN.
+/// The larger (at_most: the smaller) of x and `bound`, in one instruction; NaN if x is NaN.
 template <class V>
 inline V at_least(V bound, V x) {
   return x < bound ? bound : x;
@@ -156,7 +157,7 @@ inline Words multiply_low_halves(Words a, Words b) {
   return reinterpret_cast<Words>(
       _mm512_maskz_mul_epu32(0xff, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 }
-/// x 2^n for integer n, rounded once.
+/// x 2^n for an integer n, with a single rounding.
 inline Floats times_power_of_two(Floats x, Floats n) { return _mm512_maskz_scalef_ps(0xffff, x, n); }
 inline Doubles times_power_of_two(Doubles x, Doubles n) { return _mm512_maskz_scalef_pd(0xff, x, n); }
 
@@ -245,7 +246,7 @@ inline Words multiply_low_halves(Words a, Words b) { return (a & UINT32_MAX) * (
 
 #endif
 
-/// Forces v into a register. Otherwise compilers read the vector from memory again for every use, which is slow if it
+/// Keeps v in a register. Otherwise compilers load the vector from memory again for every use, which is slow if it
 /// crosses a cache line.
 template <class T>
 inline Vector<T> in_register(Vector<T> v) {
@@ -265,8 +266,8 @@ inline void store_some(T* to, Vector<T> v, bool whole, int64_t count) {
   whole ? store(to, v) : store_first(to, v, count);
 }
 
-/// How a vector of elements is read and written: all lanes, or the first `count`. Missing lanes are read as 0, and
-/// `keep` sets them to 0.
+/// Reads and writes all lanes of a vector. The next type, which has the same functions, reads and writes only the first
+/// `count` lanes: other lanes are read as 0, and keep() sets them to 0.
 template <class T>
 struct AllLanes {
   static constexpr int64_t count = kLanes<T>;
@@ -282,7 +283,7 @@ struct FirstLanes {
   Vector<T> keep(Vector<T> v) const { return lane_numbers<T>() < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{}; }
 };
 
-/// Calls f(i, lanes) for the vectors that cover `count` elements; the vector starts at element i.
+/// Calls f(i, lanes) for the vectors that cover `count` elements, where i is the first element of the vector.
 template <class T, class F>
 inline void for_lanes(int64_t count, F f) {
   int64_t i = 0;
@@ -298,7 +299,7 @@ inline void with_constant(int64_t value, F f) {
   f.template operator()<most>();
 }
 
-/// Lanes 0, 2, 4, … of a, followed by those of b. odd_lanes: the same with lanes 1, 3, 5, …
+/// Lanes 0, 2, 4, … of a, followed by lanes 0, 2, 4, … of b. odd_lanes(): lanes 1, 3, 5, …
 template <class V>
 inline V even_lanes(V a, V b) {
   return shuffled<[](int i) { return 2 * i; }>(a, b);
@@ -307,7 +308,7 @@ template <class V>
 inline V odd_lanes(V a, V b) {
   return shuffled<[](int i) { return 2 * i + 1; }>(a, b);
 }
-/// Sums of neighbouring lanes: a[0] + a[1], a[2] + a[3], …, then those of b.
+/// The sums of neighbouring lanes: a[0] + a[1], a[2] + a[3], …, followed by b[0] + b[1], …
 template <class V>
 inline V add_pairs(V a, V b) {
   return even_lanes(a, b) + odd_lanes(a, b);

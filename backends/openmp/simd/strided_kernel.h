@@ -1,4 +1,4 @@
-// Vectors of elements at a fixed stride, and two vectors whose elements alternate in memory.
+// Loads vectors of elements with a fixed stride, and stores two vectors so that their elements alternate in memory.
 #pragma once
 
 #include <gradus/backends/openmp/kernels.h>
@@ -6,11 +6,11 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// The valid lanes of a vector of outputs, and the stride of their inputs.
+/// The number of valid lanes of a vector of outputs, and the stride of the inputs.
 template <class T>
 struct Strip {
   int64_t count;  ///< outputs, 0 < count <= lanes
-  int64_t step;   ///< distance between their inputs
+  int64_t step;   ///< distance between the inputs of neighbouring outputs
 
   /// Loads `count` elements with stride `step`. Reads nothing after the last of them.
   Vector<T> load_inputs(const T* from) const {

@@ -2,15 +2,15 @@
 //
 // x = n pi/2 + r with an integer n and |r| <= pi/4. sin(r) and cos(r) are Taylor polynomials, and n modulo 4 selects
 // one of them and its sign. r is computed in double, with pi/2 in three parts of 33, 33 and 53 bits (Cody and Waite): n
-// times the first two is exact for |n| < 2^20, with or without fused multiply-add. Larger arguments are rare and use
-// the C library, whose reduction is exact.
+// times each of the first two parts is exact for |n| < 2^20, with or without fused multiply-add. For larger arguments,
+// which are rare, the C library is used, whose reduction is exact.
 #pragma once
 
 #include <gradus/backends/openmp/simd/exp_kernel.h>
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-/// The largest |x| that is reduced in vectors.
+/// The largest |x| for which r is computed in vectors.
 inline constexpr double kMostRadians = 1e6;
 
 template <class T>
@@ -70,7 +70,7 @@ constexpr Coefficients<T, count> arctangent_series() {
 
 /// The angle of (x, y) to within 4 ulp. In the first octant it is the arctangent of t = min / max; beyond pi/8 it is
 /// pi/4 + the arctangent of (t - 1) / (t + 1), so that the arguments of the Taylor series are at most tan(pi/8). The
-/// other octants are reflections. Two zeros, infinities and NaN use the C library.
+/// other octants are reflections. For two zeros, infinities and NaN, the C library is used.
 inline float atan2_of(float y, float x) { return __builtin_atan2f(y, x); }
 inline double atan2_of(double y, double x) { return __builtin_atan2(y, x); }
 template <class T>

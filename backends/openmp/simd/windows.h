@@ -1,5 +1,6 @@
-// Windows that slide over an image, for kernels whose vectors run along channels. Which elements of a window are inside
-// the image is determined before the arithmetic begins, so padding costs nothing and nothing outside the image is read.
+// Windows that slide over an image, for kernels whose vectors run along channels. The elements of a window that are
+// inside the image are determined before the arithmetic begins, so padding takes no time and nothing outside the image
+// is read.
 #pragma once
 
 #include <algorithm>
@@ -10,17 +11,18 @@
 
 namespace gradus::openmp_detail {
 
-/// True for images (N, C, H, W) whose channels are contiguous. has_dense_planes: true if their planes have no gaps.
+/// Returns true for images (N, C, H, W) whose channels are contiguous. has_dense_planes: true if their planes have no
+/// gaps.
 inline bool has_channels_last(const StridedLayout& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 inline bool has_dense_planes(const StridedLayout& x) {
   return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
 }
 
-/// One axis of a sliding window: position out_begin + i out_step of the result, i < size, reads i step + tap.at of the
-/// source for each tap.
+/// One axis of a sliding window. For each i < size, position out_begin + i out_step of the result reads, for each tap,
+/// position i step + tap.at of the source.
 struct WindowAxis {
   struct Tap {
-    int64_t index, at;  ///< row (column) of the window
+    int64_t index, at;  ///< index: row (column) of the window
   };
   int64_t size, out_begin, out_step, step, source;
   std::vector<Tap> taps;
@@ -55,8 +57,9 @@ inline WindowAxis forward_axis(int64_t size, int64_t source, int64_t window, int
   return axis;
 }
 
-/// The axes of a backward pass, from `source` windows to `size` elements: one for each coordinate mod stride, since
-/// equal residues have the same taps. Taps are in the order of the windows.
+/// The axes of a backward pass from `source` windows to `size` elements. There is an axis for each residue of the
+/// coordinate modulo the stride, because coordinates with equal residues have the same taps. Taps are in the order of
+/// the windows.
 inline std::vector<WindowAxis> backward_axes(int64_t size, int64_t source, int64_t window, int64_t stride,
                                              int64_t padding, int64_t dilation) {
   std::vector<WindowAxis> axes;

@@ -1,5 +1,5 @@
-// How threads share a reduction: blocks of results, and segments ("stretches") of the elements that each result
-// reduces.
+// How threads share a reduction: they divide the results into blocks, and the elements that each result reduces into
+// segments ("stretches").
 #pragma once
 
 #include <gradus/backends/openmp/simd/loops.h>
@@ -9,13 +9,14 @@ namespace gradus::openmp_detail {
 
 inline constexpr int64_t kWantedStretches = 64;
 
-/// `count` neighbours along the innermost outer axis, starting at outer element `begin`, or a single outer element.
+/// Outer elements that are processed together: `count` neighbours along the innermost outer axis, starting at outer
+/// element `begin`.
 struct LaneBlock {
   int64_t begin, count;
 };
 
-/// Divides work over outer elements, each with a range of inner elements, into blocks of at most `most` neighbouring
-/// outer elements and inner ranges of `stretches` segments. Depends on the shape only.
+/// Divides a reduction: the outer elements (results) into blocks of at most `most` neighbours, and the inner elements,
+/// which each result reduces, into `stretches` segments. The division depends only on the shape.
 struct WorkSplit {
   int64_t most, lanes, blocks, inner, length, stretches;
 

@@ -1,60 +1,10 @@
-// The HTML page of a recording: its style, its script, and the insertion of data and picture.
-#include <gradus/inspect/explain/explain_parts.h>
-
-namespace gradus::training::detail {
-namespace {
-
-// Errors are shown in #message. The script comes before the data, so that it is complete even if the file is cut off
-// within the data.
-constexpr char kStyle[] = R"html(<style>
-:root { color-scheme: light dark; --hot: #e2603c; --cold: #3c7ae2; --line: #8886; --here: #1a73e8; }
-body { font: 14px sans-serif; margin: 1em; }
-header { position: sticky; top: 0; background: Canvas; padding: 4px 0; z-index: 1; }
-h1 { font-size: 1.3em; margin: 0 0 4px; } h2 { font-size: 1.1em; margin: 12px 0 4px; }
-h3 { font-size: 1em; margin: 8px 0 4px; }
-button { min-width: 2.6em; } #slider { width: 40%; vertical-align: middle; }
-#columns { display: flex; gap: 16px; align-items: flex-start; }
-#columns > div { overflow: auto; max-height: 74vh; }
-#net, #list { flex: 0 0 auto; } #detail { flex: 1 1 auto; }
-#list { width: 250px; height: 74vh; position: relative; }
-.row { position: absolute; left: 0; right: 0; height: 20px; line-height: 20px; white-space: nowrap; overflow: hidden; }
-.row { cursor: pointer; }
-.here { background: color-mix(in srgb, var(--here) 25%, Canvas); }
-.backward { color: color-mix(in srgb, var(--hot) 70%, CanvasText); }
-table { border-collapse: collapse; }
-td, th { padding: 1px 6px; border-bottom: 1px solid var(--line); text-align: left; vertical-align: top; }
-td { white-space: nowrap; }
-#detail td:nth-child(3), #ranks td { white-space: normal; }
-.numbers td { font: 10px monospace; text-align: right; border: 0; padding: 0 4px; }
-.small { font-size: 11px; opacity: .8; } #message { color: var(--hot); font-weight: bold; }
-svg text { font: 13px sans-serif; fill: currentColor; } svg text.small { font-size: 11px; }
-#net svg { zoom: .85; }
-#net rect { fill: var(--hot); stroke: #888; cursor: pointer; } #net path { fill: none; stroke: #888; }
-#net .here { stroke: var(--here); stroke-width: 4; } #net path.here { stroke-width: 2; }
-svg text.backward { font-weight: bold; fill: var(--hot); }
-.chart { display: block; width: 100%; height: 70px; cursor: pointer; }
-.chart .cursor { stroke: var(--here); stroke-width: 2; }
-</style>
-)html";
-
-constexpr char kBody[] =
-    R"html(<p id="message">A script shows what is recorded in this file.
-If this line stays, scripts are off or the file was cut.</p>
-<div id="lab" hidden>
-<header><button id="first" title="Home">|&lt;</button> <button id="back" title="Left">&lt;</button>
-<button id="next" title="Right">&gt;</button> <button id="last" title="End">&gt;|</button>
-<input id="slider" type="range" min="1" value="1" aria-label="place in the recording"> <b id="place"></b></header>
-<div id="charts"></div>
-<div id="columns"><div id="list"></div><div id="detail" aria-live="polite"></div><div id="net">
-)html";
-
-constexpr char kScript[] = R"html(</div></div></div>
-<script>
+// The script of a lab page. It shows the recording in #data, and errors in #message. In page.html the script comes
+// before the data, so that the script is complete even if the file is cut off within the data.
 'use strict';
 const byId = (id) => document.getElementById(id);
 const SVG = 'http://www.w3.org/2000/svg';
 
-// Texts of the recording are inserted as text, never as HTML.
+// Adds an element to the page. Texts of the recording are always inserted as text, never as HTML.
 function add(parent, tag, text, style) {
   const child = document.createElement(tag);
   if (text !== undefined) child.textContent = text;
@@ -117,7 +67,7 @@ function addTable(parent, titles, rows) {
   return table;
 }
 
-// A list that adds only visible rows to the document, because there may be 100,000 rows.
+// A list with up to 100,000 rows. Only the visible rows are elements of the document.
 function addList(parent, count, fill, choose) {
   const HEIGHT = 20, space = add(parent, 'div');
   space.style.height = HEIGHT * count + 'px';
@@ -200,7 +150,7 @@ function stepPage(data, choose) {
     const column = Math.min(999, Math.floor(xOf(tick)));
     columns[column] = Math.max(columns[column] || 0, bytes);
   }
-  const bytesBefore = (tick) => {  // bytes of the blocks that exist when a call begins
+  const bytesBefore = (tick) => {  // bytes of the blocks that are allocated when a call begins
     let low = 0, high = atTick.length;
     while (low < high) {
       const middle = (low + high) >> 1;
@@ -422,19 +372,3 @@ document.addEventListener('DOMContentLoaded', () => {
     fail(`The recording in this file cannot be read (${error.message}): write the page again.`);
   }
 });
-</script>
-<script type="application/json" id="data">)html";
-
-}  // namespace
-
-std::string lab_page(const std::string& title, const std::string& picture, const std::string& json) {
-  std::string page = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" + escaped(title) +
-                     "</title>\n" + kStyle + "</head><body>\n<h1>" + escaped(title) + "</h1>\n" + kBody + picture +
-                     kScript;
-  for (const char c : json)
-    if (c == '<') page += "\\u003c";
-    else page += c;
-  return page + "</script>\n</body></html>\n";
-}
-
-}  // namespace gradus::training::detail

@@ -9,8 +9,8 @@
 
 #include <gradus/autograd/engine.h>
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/core/ops/ops.h>
 #include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus {
 namespace autograd {

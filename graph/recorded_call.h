@@ -5,8 +5,8 @@
 #include <tuple>
 
 #include <gradus/core/backend_interceptor.h>
-#include <gradus/core/op_lists.h>
 #include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/op_lists.h>
 #include <gradus/graph/call.h>
 
 namespace gradus::graph {

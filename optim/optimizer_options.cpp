@@ -5,8 +5,8 @@
 
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/op_lists.h>
-#include <gradus/core/ops/ops.h>
 #include <gradus/core/ops/nn/nn.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/optim/optimizers.h>
 
 namespace gradus::optim {

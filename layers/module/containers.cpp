@@ -21,8 +21,8 @@ void fail_cast(const Module& module, const std::type_info& wanted) {
 }
 
 void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
-  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", platform::demangled(wanted), ", got ", platform::demangled(given),
-              ": values in an AnyModule are not converted");
+  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", platform::demangled(wanted), ", got ",
+              platform::demangled(given), ": values in an AnyModule are not converted");
 }
 
 void fail_argument_count(const Module& module, size_t most, size_t given) {

@@ -155,8 +155,8 @@ Tensor tensor(ArrayRef<T> numbers, const TensorOptions& options = {}) {
 /// which points to `first`.
 template <std::integral T>
 struct IntegerRange {
-  IntegerRange begin() const { return *this; }
-  IntegerRange end() const { return {last, last}; }
+  IntegerRange begin() const { return *this; }       ///< points to `first`
+  IntegerRange end() const { return {last, last}; }  ///< points to `last`, which is not in the range
   T operator*() const { return first; }
   IntegerRange& operator++() { return ++first, *this; }
   bool operator!=(const IntegerRange& other) const { return first != other.first; }
@@ -487,6 +487,7 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 namespace torch::jit {
 struct GRADUS_NO_TORCHSCRIPT Module {};
 struct GRADUS_NO_TORCHSCRIPT IValue {};
+/// gradus has no TorchScript.
 template <class... Args>
 GRADUS_NO_TORCHSCRIPT int load(Args&&...);
 namespace script {

@@ -1,7 +1,7 @@
 // Batch norm of images by channels: y = (x - mean) s w + b or relu((x - mean) s w + b + residual), with
 // s = 1 / sqrt(variance + eps).  Layout, grid, block, pipeline and order: channels.cuh.
-// The moments are those of x minus the channel's first element, so that they are accurate also if the mean is large. The
-// error in units in the last place is at most the number of the channel's elements, and negligible unless the first
+// The moments are those of x minus the channel's first element, so that they are accurate also if the mean is large.
+// The error in units in the last place is at most the number of the channel's elements, and negligible unless the first
 // element is an outlier.
 //
 // Gradients of batch norm by channels. With s = 1 / sqrt(variance + eps), n elements of a channel, P = sum(dy) and

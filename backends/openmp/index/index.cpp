@@ -28,8 +28,8 @@ using namespace openmp_detail;
 constexpr int64_t kColumns = 16;   // minimum contiguous elements per thread: a cache line of floats
 constexpr int64_t kMostParts = 8;  // maximum parts that the places are divided into
 
-// Returns true if `count` indices with stride `step` are all in [0, size): then the sign bits of all numbers `index` and
-// `last - index` are 0.
+// Returns true if `count` indices with stride `step` are all in [0, size). The sign bits of all numbers `index` and
+// `size - 1 - index` are then 0.
 bool inside(const int64_t* index, int64_t step, int64_t count, int64_t size) {
   const auto last = static_cast<uint64_t>(size - 1);
   uint64_t signs = 0;

@@ -327,7 +327,8 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,
                           Loc where) const {
-  return apply_view<AsStrided>({"as_strided", where}, *this, size, stride, storage_offset.value_or(array().offset()));
+  OpScope op("as_strided", where);  // before array(), which throws for an undefined tensor
+  return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
 Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {

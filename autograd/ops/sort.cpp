@@ -175,7 +175,8 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
 }
 
 Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
-  return apply<NotDifferentiable>({"multinomial", where}, detach(), num_samples, replacement);
+  OpScope op("multinomial", where);  // before detach(), which throws for an undefined tensor
+  return apply<NotDifferentiable>(op, detach(), num_samples, replacement);
 }
 
 }  // namespace gradus

@@ -157,7 +157,7 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
 };
 
 namespace detail {
-/// Copies a tensor.
+/// Returns a copy of a sample. Tensors are cloned, so that changes in a batch do not reach the cached samples.
 inline Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
 template <class T>
 T copy_of(const T& value) {

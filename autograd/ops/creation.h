@@ -34,7 +34,8 @@ Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const 
 /// values in between, each computed from the nearer end as on PyTorch's GPUs.
 Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const TensorOptions& options = {},
                 Loc where = Loc::current());
-/// `steps` values from base^start to base^end, both included. Values of an integer dtype are truncated as in linspace.
+/// `steps` values from base^start to base^end, both included. With an integer dtype, start and end are truncated first,
+/// then the powers; the exponents in between keep their fractions.
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
                 const TensorOptions& options = {}, Loc where = Loc::current());
 /// int64 (2, count): rows and columns of the elements on and below (tril) or above (triu) a diagonal of a matrix.

@@ -227,8 +227,8 @@ std::string cause_of_gradients(const VerifyReport& report, size_t index) {
   return "one step earlier all was equal, so it may be rounding, amplified by activations near 0 or the learning rate";
 }
 
-/// The cause of a difference between the ranks, which agree with each other, and one process. Without a `kind`, the
-/// losses differ.
+/// The cause of a difference between the training in one process and the training over ranks, which agree with each
+/// other. `kind` says what differs; std::nullopt stands for the losses.
 std::string cause_from_alone(const VerifyReport& report, size_t step, std::optional<Kind> kind) {
   const Observation& alone = report.steps[step].alone;
   if (step == 0) return "the two trainings began with different numbers";

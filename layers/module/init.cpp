@@ -107,8 +107,8 @@ Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double 
   double* data = numbers.data_ptr<double>();
   for (int64_t i = 0; i < numbers.numel(); ++i) {
     const double p = mass_below + mass * data[i];
-    // If the probability mass of the interval is too small for a double, use the end of the interval nearest to the
-    // mean.
+    // The quantile is infinite at p = 0 and p = 1: use `from` or `to`. If the interval is so far from the mean that its
+    // mass is 0 in double precision, use `to`, the end nearer to the mean.
     const double x = p > 0 && p < 1 ? std::clamp(normal_quantile(p), from, to) : p > 0 || mass == 0 ? to : from;
     data[i] = mean + std * side * x;
   }

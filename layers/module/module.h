@@ -187,7 +187,7 @@ class Module : public std::enable_shared_from_this<Module> {
   std::string path() const;
   /// The module that registered this one first; null for the outermost module.
   const Module* parent() const { return parent_; }
-  /// The module that `frame` belongs to; null if it is not a module's frame.
+  /// The module whose forward opened `frame`; null if something else opened it, such as the autograd engine for a node.
   static const Module* of(const ModuleFrame& frame) {
     return frame.path == &path_of ? static_cast<const Module*>(frame.module) : nullptr;
   }

@@ -91,8 +91,9 @@ template <int N>
 bool is_repeated(const Nest<N>& nest, int k) {
   return nest.ndim > 0 && nest.strides[k][nest.ndim - 1] == 0;
 }
-/// Returns true if view k, from `data` on, can be accessed in aligned vectors: as a whole if all views are contiguous,
-/// otherwise along each row of the last axis. An operand may also repeat one element along that axis.
+/// Returns true if view k, which starts at `data`, can be accessed in aligned vectors: as a whole if all views are
+/// contiguous, otherwise along each row of the last axis. An operand (k > 0) that repeats one element along that axis
+/// also qualifies, because load_or_repeat() reads the element once.
 template <int kVec, int N, class T>
 bool has_map_vectors(const Nest<N>& nest, int k, const T* data) {
   if (reinterpret_cast<uintptr_t>(data) % std::min<size_t>(16, kVec * sizeof(T)) != 0) return is_repeated(nest, k);

@@ -40,8 +40,8 @@ struct Parameter {
   explicit Parameter(const View& view)
       : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}
   /// Loads kWidth neighbours, which must be aligned as a Vec of their type. The conversion to C is outside of the
-  /// branches: inside a branch it would wait for the load, so that the loads of a thread would not be in flight
-  /// together.
+  /// branches: inside a branch it would wait for the load, and then the loads of a thread would not
+  /// overlap.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);

@@ -145,7 +145,8 @@ class TcpTransport::Exchange {
     io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(message).byte_order);
   }
 
-  /// Waits until something can move or a control message arrives, but at most `timeout`.
+  /// Waits at most `timeout` until a socket can send or receive, a control message arrives, or another thread announces
+  /// a failure.
   void wait(Milliseconds timeout) {
     entries_.clear();
     entries_.push_back({transport_.wake_.number(), POLLIN, 0});

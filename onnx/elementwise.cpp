@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include <gradus/core/op_lists.h>
+
 namespace gradus::graph::onnx {
 namespace {
 

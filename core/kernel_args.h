@@ -27,7 +27,7 @@ struct Conv2dGeometry {
   int64_t groups = 1;
   GRADUS_FIELDS(stride, padding, dilation, groups)
 };
-/// Pooling geometry. Windows outside the image count as -infinity.
+/// Pooling geometry. Positions of a window outside the image count as -infinity.
 struct Pool2dGeometry {
   int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   GRADUS_FIELDS(kernel, stride, padding, dilation)
@@ -88,7 +88,8 @@ struct ScaleRule {
 /// The largest float32. The scale may not exceed it, because it multiplies losses in float32.
 inline constexpr double kLargestScale = 0x1.fffffep+127;
 
-/// Updates a ScaleBlock for the next step. `step` is the stride of the block.
+/// Updates a ScaleBlock for the next training step. `step` is the distance between the entries of the block, in
+/// elements.
 GRADUS_HOST_DEVICE inline void move_scale(double* block, int64_t step, const ScaleRule& rule) {
   double& scale = block[ScaleBlock::scale * step];
   double& tracker = block[ScaleBlock::growth_tracker * step];
@@ -177,7 +178,7 @@ struct NormalizeArgs {
 struct NormalizeBackwardArgs {
   View dy, x, mean, variance, weight = {};
   View y = {};         ///< the forward result if ReLU was applied: dy is then masked by y > 0
-  View addend = {};    ///< the gradient is dy + addend, rounded to their dtype; only with y
+  View addend = {};    ///< the gradient of y is dy + addend, rounded to their dtype; only with y
   View bias = {};      ///< the bias of the forward call; only with `alone`
   bool alone = false;  ///< y is the ReLU without a residual, so the sign of y can be computed again from x
   uint32_t axes = 0;

@@ -17,7 +17,8 @@
 
 namespace gradus {
 
-/// Element type of an array. Underlying values are stable: they appear in files and on the wire.
+/// Element type of an array. The numeric values must never change, because they are stored in files and sent between
+/// processes.
 enum class DType : uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i64 = 4, i32 = 5, u8 = 6, boolean = 7 };
 inline constexpr int kDTypeCount = 8;
 

@@ -99,7 +99,7 @@ struct Sgd : Common {
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
       if (has_momentum) {
-        buffer = select(first, g, keep * buffer + take * g);  // b is uninitialised before the first step
+        buffer = select(first, g, keep * buffer + take * g);  // the first step does not apply dampening
         if (nesterov) g = g + keep * buffer;
         else g = buffer;
       }

@@ -81,7 +81,8 @@ GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   const int shift = exponent < -14 ? 13 + (-14 - exponent) : 13;
   const uint32_t half_ulp = 1u << (shift - 1), rest = mantissa & ((1u << shift) - 1);
   mantissa >>= shift;
-  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // a carry into the exponent is correct
+  // Rounds to nearest even. If the mantissa overflows, the carry increments the exponent, which is correct.
+  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;
   const uint32_t biased = exponent < -14 ? 0u : static_cast<uint32_t>(exponent + 14) << 10;
   return static_cast<uint16_t>(sign | (biased + mantissa));
 #endif

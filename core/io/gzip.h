@@ -18,8 +18,8 @@ inline constexpr int kMostDeflateRatio = 1032;
 bool is_gzip(ByteSpan bytes);
 
 /// Decompresses a gzip file with all its members. Each read() decompresses only the requested bytes. A caller that
-/// learns the size of the content from its first bytes therefore never decompresses more than that, even if a malicious
-/// file would expand much further. `bytes` must outlive the reader; `name` identifies the file in messages.
+/// learns the size of the content from its first bytes therefore need not decompress more than that, even if a
+/// malicious file would expand much further. `bytes` must outlive the reader; `name` identifies the file in messages.
 class GzipReader {
  public:
   GzipReader(ByteSpan bytes, std::string name);

@@ -37,7 +37,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   GRADUS_CHECK(pixels.size() == row * rows, ValueError, height, " rows of ", width, " pixels with ", channels,
                " channels have ", row * rows, " bytes, got ", pixels.size());
 
-  Bytes lines;  // each row follows a byte that names its filter: none
+  Bytes lines;  // a byte before each row names its filter; 0 is none
   lines.reserve((row + 1) * rows);
   for (size_t i = 0; i < rows; ++i) {
     lines.push_back(std::byte{0});

@@ -39,7 +39,7 @@ auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) ->
 int open_file(const std::string& path, int flags, mode_t mode = 0) {
   return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
-/// False if another process holds the lock. Files on file systems without locks count as locked.
+/// Returns false if another process holds the lock. On file systems without locks it returns true.
 bool lock_file(int descriptor) {
   return system_call("lock", [&] { return flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
 }

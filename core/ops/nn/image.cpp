@@ -6,7 +6,7 @@
 
 namespace gradus::ops {
 
-using Wide = __int128;  // holds sums and products of any sizes
+using Wide = __int128;  // holds the sum or product of any two sizes
 
 Shape pool2d_shape(const Shape& x, const Pool2dGeometry& g, bool ceil_mode) {
   Shape out = x;

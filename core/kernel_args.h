@@ -160,7 +160,8 @@ struct RunningStatistics {
 struct NormalizeArgs {
   View x;             ///< any rank
   uint32_t axes = 0;  ///< axes that the mean and variance are taken over
-  /// Broadcast to x's shape by strides; of x's dtype, or float32 if x has a half type.
+  /// Of x's shape, with stride 0 along the axes where they are broadcast; of x's dtype, or float32 if x has a half
+  /// type.
   View weight = {}, bias = {};
   View residual = {};  ///< x's shape and dtype; only with `relu`
   bool relu = false;   ///< y = relu(formula above + residual)
@@ -235,7 +236,7 @@ struct LstmBackwardArgs {
 };
 
 /// Options of attention. Scores are scale q·k. With `causal`, query i attends to keys 0 … i. Weights are dropped with
-/// probability `dropout`; the random numbers are indexed by position in (N, H, L, S).
+/// probability `dropout`; the weight at (n, h, l, s) uses the random number of its row-major position in (N, H, L, S).
 struct AttentionRule {
   double scale = 1, dropout = 0;
   bool causal = false;

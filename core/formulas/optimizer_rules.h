@@ -50,7 +50,7 @@ GRADUS_HOST_DEVICE inline double one_minus_power(const Decay& decay, double t) {
   return -std::expm1(t * decay.logarithm);
 }
 
-/// The StepBlock's entries; `step` already counts the current step.
+/// The StepBlock's entries; `step` is the number of steps, including the current one.
 template <class S>
 struct BlockValues {
   S step, learning_rate, gradient_scale, momentum_product;

@@ -9,7 +9,7 @@
 //   bernoulli  : uniform (float stream) < p
 //   randint    : low + (64-bit pair i % 2 of words(i / 2)) * range >> 64
 //   normal     : Box-Muller on the doubles u, v of words(i / 2): sqrt(-2 ln(1 - u)) * (cos, sin)(2 pi v)[i % 2]
-//   randperm   : order of the 64-bit keys, pair i % 2 of words(i / 2), ties by index
+//   randperm   : the indices i, sorted by the 64-bit keys pair i % 2 of words(i / 2); equal keys are ordered by index
 // All arithmetic is in double with explicit fma and without contraction, and log, sin and cos are the polynomials
 // below, so every backend gives the same bits.
 #pragma once
@@ -194,6 +194,7 @@ class GeneratorGuard : ScopedValue<Generator*> {
 };
 
 /// The offset of the default generator's next draw; during a capture on this thread, the offset within the capture.
+/// set_draw_position() changes it, so that work that is computed again draws the same numbers again.
 uint64_t draw_position();
 void set_draw_position(uint64_t seed, uint64_t position);
 

@@ -18,8 +18,8 @@ class RecordedMemory {
   virtual DeviceType type() const = 0;
   /// A block aligned to 64 bytes; its last owner frees it, on any thread. Null if the runtime should allocate instead.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
-  /// Copies `bytes` bytes from the host address `from` to `to`, an address in a block; the recording keeps a copy of
-  /// the data. Throws a DeviceError if `to` is not in a block.
+  /// Copies `bytes` bytes from the host address `from` to `to`, an address in a block, whose data the recording then
+  /// keeps. Throws a DeviceError if `to` is not in a block.
   virtual void fill(void* to, const void* from, size_t bytes) = 0;
   /// True if kernels run as usual and blocks are only observed (inspect/explain/explain.h).
   virtual bool is_watched() const { return false; }

@@ -173,7 +173,7 @@ TEST_CASE("a view of another type has the same bytes") {
   CHECK(x.view(kHalf).sizes() == Shape({2, 8}));
   CHECK(x.view(kHalf).strides() == Strides({8, 1}));
   CHECK(x.view(kLong).sizes() == Shape({2, 2}));
-  CHECK(x[1].view(kByte)[3].item<int>() == 0x40);  // 4.0f
+  CHECK(x[1].view(kByte)[3].item<int>() == 0x40);  // the highest byte of 4.0f
   CHECK(x.view(kDouble).view(kFloat).equal(x));
   CHECK(x.t().view(kInt).sizes() == Shape({4, 2}));
   x.view(kInt).zero_();
@@ -183,5 +183,5 @@ TEST_CASE("a view of another type has the same bytes") {
   CHECK_THROWS_AS(x.narrow(1, 0, 3).view(kDouble), ShapeError);
   CHECK_THROWS_AS(x.narrow(1, 1, 2).view(kDouble), ShapeError);  // begins between two doubles
   CHECK_THROWS_AS(tensor(1.0).view(kDouble), ShapeError);
-  CHECK(tensor({1}).view({}).dim() == 0);  // the empty braces are no sizes, not a dtype
+  CHECK(tensor({1}).view({}).dim() == 0);  // {} is an empty list of sizes, not a dtype
 }

@@ -221,8 +221,8 @@ template <UnaryOp op> requires(is_predicate(op)) struct Unary<op> {
 };
 // clang-format on
 
-/// dx = dy op'(saved). Where a piecewise linear function is flat, dx is 0 for any dy. Otherwise the gradient of
-/// sqrt(relu(x)) at 0, where dy is infinite, would be infinity times 0 = NaN.
+/// dx = dy op'(saved). Where a piecewise linear function is flat, dx is 0 for any dy. A product would be infinity times
+/// 0 = NaN where dy is infinite, as in the gradient of sqrt(relu(x)) at 0.
 template <UnaryOp op, class T>
 GRADUS_HOST_DEVICE T backward(T dy, T saved, const Args& args) {
   if constexpr (op == UnaryOp::relu) {

@@ -16,7 +16,7 @@ void append(Bytes& out, uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(number >> shift));
 }
 
-/// A chunk: length, type, data, checksum of type and data.
+/// Appends a chunk: length, type, data, and the checksum of type and data.
 void append_chunk(Bytes& out, std::string_view type, ByteSpan data) {
   append(out, static_cast<uint32_t>(data.size()));
   const size_t begin = out.size();

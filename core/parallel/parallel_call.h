@@ -123,7 +123,7 @@ class Call {
       Stretch& stretch = stretches_[(self + i) % threads];
       for (int unit; (unit = stretch.take(generation, i == 0)) >= 0; ++computed) compute(unit, self);
     }
-    // After this line the call may be over and the object reused by the next call.
+    // After the subtraction in the next line, the call may be over and another call may use this object.
     if (computed > 0 && unfinished_.fetch_sub(computed) == computed) unfinished_.notify_one();
     return computed;
   }

@@ -46,7 +46,8 @@ bool lock_file(int descriptor) {
 int sync_file(int descriptor) {
   return system_call("sync", [&] { return fsync(descriptor); });
 }
-/// Ignores errors: a descriptor must not be closed twice, not even after EINTR.
+/// Ignores errors of close(). In particular it does not retry after EINTR, because the descriptor may already be
+/// closed.
 void close_file(int descriptor) {
   if (const FileFault fault = file_fault.load(std::memory_order_relaxed)) fault("close", nullptr);
   close(descriptor);

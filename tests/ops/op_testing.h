@@ -25,8 +25,8 @@ struct Computed {
   TensorList hdy;  ///< gradients of sum(g * v) with respect to dy
 };
 
-/// The factors of the sums that are differentiated: a dy for each result, a v for each input. If the lists are empty,
-/// make_like draws random factors.
+/// The factors in the sums that are differentiated (see Computed): one dy for each result and one v for each input. If
+/// the lists are empty, op_cases::make_like() draws random factors.
 struct Directions {
   TensorList dy, v;
 };

@@ -8,7 +8,7 @@ using namespace gradus;
 
 namespace {
 
-// torch.promote_types in the order of the list: u8 i32 i64 f16 bf16 f32 f64 bool.
+// promoted[i][j] is torch.promote_types(types[i], types[j]).
 const DType types[] = {kByte, kInt, kLong, kHalf, kBFloat16, kFloat, kDouble, kBool};
 const DType promoted[8][8] = {
     {kByte, kInt, kLong, kHalf, kBFloat16, kFloat, kDouble, kByte},

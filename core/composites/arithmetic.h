@@ -37,7 +37,8 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
-/// An uninitialised array with the shape and element order of `view`, without gaps.
+/// An uninitialised array with the shape of `view`. It has the strides of `view` if these leave no gaps in memory;
+/// otherwise it is row-major.
 Array empty_like(const View& view);
 
 /// A 0-d view of entry `index` of a step block. The indices are named in StepBlock (core/kernel_args.h).

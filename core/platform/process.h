@@ -16,7 +16,7 @@ int current_core();
 /// Moves the calling thread from `core` to another allowed core if there is one. Afterwards the thread may run on all
 /// allowed cores again.
 void leave_core(int core);
-/// Restricts the calling thread to these cores; does nothing if there are none.
+/// Restricts the calling thread to these cores; does nothing if `cores` is empty.
 void bind_to_cores(const std::vector<int>& cores);
 
 /// Makes every later fork() call `in_child` in the child, on the thread that forked.

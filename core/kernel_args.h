@@ -247,7 +247,7 @@ struct AttentionRule {
 /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017).
 struct AttentionArgs {
   View q, k, v;    ///< (N, H, L, E), (N, H, S, E), (N, H, S, V)
-  View mask = {};  ///< shape of weights; added to the scores, or boolean: false masks the pair out
+  View mask = {};  ///< shape of weights; added to the scores or, if boolean, false excludes the pair
   AttentionRule rule = {};
   MutableView weights;    ///< (N, H, L, S)
   MutableView kept = {};  ///< boolean, shape of weights: true where dropout kept the weight; required for dropout

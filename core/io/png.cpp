@@ -53,7 +53,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   Bytes header;
   append(header, static_cast<uint32_t>(width));
   append(header, static_cast<uint32_t>(height));
-  constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // by number of channels
+  constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // PNG's codes for 1, 2, 3 and 4 channels
   for (uint8_t byte : {uint8_t{8}, kColorTypes[channels - 1], uint8_t{0}, uint8_t{0}, uint8_t{0}})
     header.push_back(static_cast<std::byte>(byte));
 

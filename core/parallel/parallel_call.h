@@ -163,7 +163,7 @@ class Call {
     }
   }
 
-  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; 0 threads: closed
+  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; with 0 threads, the call is closed
   std::atomic<const RangeFunction*> body_{nullptr};
   std::atomic<int64_t> chunks_{0}, count_{0}, grain_{0};
   std::atomic<int> units_{0};

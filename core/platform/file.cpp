@@ -72,7 +72,7 @@ bool is_temporary_name(std::string_view name, std::string_view target) {
 
 /// The file that open(path, O_CREAT) would write to: `path` with symbolic links resolved.
 std::string follow_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // the kernel's limit
+  constexpr int kMostLinks = 40;  // as many as the Linux kernel follows
   std::filesystem::path target = path;
   for (int links = 0; links <= kMostLinks; ++links) {
     std::error_code no_link;
@@ -188,7 +188,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
     size_t wanted = bytes;
     const ssize_t put = system_call(
         "write", [&] { return ::write(descriptor_, cursor, wanted); }, &wanted);
-    if (put == 0) errno = ENOSPC;  // the closest error that POSIX has
+    if (put == 0) errno = ENOSPC;  // write() sets no error here; this is the closest one
     if (put <= 0) fail("write", path_);
     cursor += put, bytes -= static_cast<size_t>(put);
   }

@@ -162,7 +162,7 @@ TEST_CASE("bounds that a type does not have are the nearest ones that it has") {
   const Tensor bytes = tensor({0, 7, 255}, kByte);
   CHECK(bytes.clamp(-1, 300).equal(bytes));
   CHECK(bytes.clamp(-9, 6).equal(tensor({0, 6, 6}, kByte)));
-  CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // as torch.result_type says
+  CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // fractional bounds make the result floating
   CHECK(tensor({1, 2}, kInt).clamp(int64_t{1} << 40).equal(full({2}, INT32_MAX, kInt)));
 }
 

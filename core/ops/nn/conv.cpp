@@ -127,7 +127,8 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
 Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
                            const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x_shape, w.shape());
-  check_gaps(geometry, x_shape, w.shape(), dy.shape());  // not yet checked for a transposed convolution
+  // The forward pass of a transposed convolution calls this function, and nothing has checked the gaps before.
+  check_gaps(geometry, x_shape, w.shape(), dy.shape());
   Array dx = dy.new_empty(x_shape, format);
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);

@@ -1,6 +1,6 @@
 // Everything that a program needs to train a net in one process: tensors and autograd, layers, optimizers, data and
 // training. Not included are distributed training (distributed/distributed.h), rarely used operators and layers,
-// metrics, the lab page and other tools, which have headers of their own. gradus/torch.h covers all of LibTorch's
+// metrics, the lab page and other tools, which have headers of their own. gradus/torch.h takes the place of LibTorch's
 // <torch/torch.h>.
 #pragma once
 

@@ -1,4 +1,4 @@
-// LibTorch's names for gradus: compat/torch.h under a shorter path.
+// Declares gradus under LibTorch's names. Programs include this short path; the contents are in compat/torch.h.
 #pragma once
 
 #include <gradus/compat/torch.h>

@@ -72,7 +72,8 @@ class Backend {
   /// y = a b, or y += a b if `accumulate`: a (…, M, K), b (…, K, N), y (…, M, N) with equal leading sizes (strides 0
   /// where broadcast).
   virtual void matmul(const View& a, const View& b, const MutableView& y, bool accumulate) = 0;
-  /// y (N, K, P, Q) = x (N, C, H, W) * w (K, C / groups, R, S): cross-correlation. Strides express the layout.
+  /// y (N, K, P, Q) = x (N, C, H, W) * w (K, C / groups, R, S): cross-correlation. The strides of the views say whether
+  /// they are NCHW or NHWC.
   virtual void conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) = 0;
   /// dx of conv2d, from dy and w.
   virtual void conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
@@ -155,7 +156,8 @@ class Backend {
   /// Batch, layer, group and instance norm.
   virtual void normalize(const NormalizeArgs& args);
   virtual void normalize_backward(const NormalizeBackwardArgs& args);
-  /// Updates the running statistics with the mean over rows of batch_mean and batch_variance, (N, C) each.
+  /// Updates the running statistics with the means over the rows of batch_mean and batch_variance, (N, C) each. N is 1
+  /// for batch norm and the number of images for instance norm.
   virtual void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                          const RunningStatistics& running);
   /// The element-wise part of an LSTM step (Hochreiter and Schmidhuber 1997), after the matrix products. gates (N, 4 H)
@@ -174,7 +176,7 @@ class Backend {
   virtual void rgb_to_grayscale(const View& x, const MutableView& y);
   /// Adds 1 to the step in a StepBlock unless its found_inf is set.
   virtual void advance_step(const MutableView& block);
-  /// One step of the rule for all parameters. The step in the StepBlock already counts this step.
+  /// One step of the rule for all parameters. The step number in the StepBlock already includes this step.
   virtual void optimizer_step(std::span<const ParameterViews> parameters, const View& block, const OptimizerRule& rule);
   /// Sets found_inf (float64 scalar) to 1 if any gradient element is inf or NaN, and otherwise leaves it as it is; then
   /// multiplies every element by `factor` (float64 scalar). If `factor` is absent, the gradients are not changed.

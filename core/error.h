@@ -80,7 +80,8 @@ struct OpContext : ThreadStack<OpContext> {
   const SourceLocation where;
 };
 
-/// A module whose forward runs on this thread; `path` renders its dotted name. Built-in layers open one.
+/// A module whose forward runs on this thread; `path` renders its dotted name. Each built-in layer opens a frame in its
+/// forward.
 struct ModuleFrame : ThreadStack<ModuleFrame> {
   using PathFunction = std::string (*)(const void* module);
   ModuleFrame(const void* module_, PathFunction path_) noexcept : module(module_), path(path_) {}

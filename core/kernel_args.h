@@ -27,7 +27,7 @@ struct Conv2dGeometry {
   int64_t groups = 1;
   GRADUS_FIELDS(stride, padding, dilation, groups)
 };
-/// Pooling geometry. Windows outside the image count as -infinity.
+/// Pooling geometry. Positions of a window outside the image count as -infinity.
 struct Pool2dGeometry {
   int64_t kernel[2] = {1, 1}, stride[2] = {1, 1}, padding[2] = {0, 0}, dilation[2] = {1, 1};
   GRADUS_FIELDS(kernel, stride, padding, dilation)
@@ -88,7 +88,8 @@ struct ScaleRule {
 /// The largest float32. The scale may not exceed it, because it multiplies losses in float32.
 inline constexpr double kLargestScale = 0x1.fffffep+127;
 
-/// Updates a ScaleBlock for the next step. `step` is the stride of the block.
+/// Updates a ScaleBlock for the next training step. `step` is the distance between the entries of the block, in
+/// elements.
 GRADUS_HOST_DEVICE inline void move_scale(double* block, int64_t step, const ScaleRule& rule) {
   double& scale = block[ScaleBlock::scale * step];
   double& tracker = block[ScaleBlock::growth_tracker * step];
@@ -159,7 +160,8 @@ struct RunningStatistics {
 struct NormalizeArgs {
   View x;             ///< any rank
   uint32_t axes = 0;  ///< axes that the mean and variance are taken over
-  /// Broadcast to x's shape by strides; of x's dtype, or float32 if x has a half type.
+  /// Of x's shape, with stride 0 along the axes where they are broadcast; of x's dtype, or float32 if x has a half
+  /// type.
   View weight = {}, bias = {};
   View residual = {};  ///< x's shape and dtype; only with `relu`
   bool relu = false;   ///< y = relu(formula above + residual)
@@ -177,7 +179,7 @@ struct NormalizeArgs {
 struct NormalizeBackwardArgs {
   View dy, x, mean, variance, weight = {};
   View y = {};         ///< the forward result if ReLU was applied: dy is then masked by y > 0
-  View addend = {};    ///< the gradient is dy + addend, rounded to their dtype; only with y
+  View addend = {};    ///< the gradient of y is dy + addend, rounded to their dtype; only with y
   View bias = {};      ///< the bias of the forward call; only with `alone`
   bool alone = false;  ///< y is the ReLU without a residual, so the sign of y can be computed again from x
   uint32_t axes = 0;
@@ -234,7 +236,7 @@ struct LstmBackwardArgs {
 };
 
 /// Options of attention. Scores are scale q·k. With `causal`, query i attends to keys 0 … i. Weights are dropped with
-/// probability `dropout`; the random numbers are indexed by position in (N, H, L, S).
+/// probability `dropout`; the weight at (n, h, l, s) uses the random number of its row-major position in (N, H, L, S).
 struct AttentionRule {
   double scale = 1, dropout = 0;
   bool causal = false;
@@ -245,7 +247,7 @@ struct AttentionRule {
 /// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017).
 struct AttentionArgs {
   View q, k, v;    ///< (N, H, L, E), (N, H, S, E), (N, H, S, V)
-  View mask = {};  ///< shape of weights; added to the scores, or boolean: false masks the pair out
+  View mask = {};  ///< shape of weights; added to the scores or, if boolean, false excludes the pair
   AttentionRule rule = {};
   MutableView weights;    ///< (N, H, L, S)
   MutableView kept = {};  ///< boolean, shape of weights: true where dropout kept the weight; required for dropout

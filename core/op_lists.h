@@ -11,7 +11,7 @@
 namespace gradus {
 
 /// What the derivative of an operation of one argument is computed from: the argument x or the result y. zero: the
-/// derivative is 0 wherever it exists. none: results are boolean.
+/// derivative is 0 wherever it exists. none: there is no derivative, because results are boolean.
 enum class Derivative : uint8_t { of_x, of_y, zero, none };
 
 // clang-format off
@@ -111,7 +111,7 @@ inline constexpr int kUnaryOps = std::size(kUnaryNames), kBinaryOps = std::size(
 constexpr const char* name(UnaryOp op) { return kUnaryNames[static_cast<int>(op)]; }
 constexpr const char* name(BinaryOp op) { return kBinaryNames[static_cast<int>(op)]; }
 
-/// The columns of the lists for one operation.
+/// What an operation's line in the lists states, except for the rule of autocast.
 struct UnaryTraits {
   ElementTypes types;
   Derivative derivative;

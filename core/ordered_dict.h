@@ -32,7 +32,8 @@ class OrderedDict {
     std::pair<Key, Value> pair_;
   };
 
-  /// Error messages call a key `key_description`: "Parameter 'weight' already defined".
+  /// `key_description` is what error messages call a key. With "Parameter", a message reads "Parameter 'weight' already
+  /// defined".
   explicit OrderedDict(std::string key_description = "Key") : key_description_(std::move(key_description)) {}
   OrderedDict(std::initializer_list<Item> items) : OrderedDict() {
     for (const Item& item : items) insert(item.key(), item.value());
@@ -80,7 +81,7 @@ class OrderedDict {
   }
   /// Appends without a search, for keys known to be new.
   Value& append(Key key, Value value) { return items_.emplace_back(std::move(key), std::move(value)).value(); }
-  /// Inserts the items of `other`.
+  /// Inserts the items of `other`; throws a ValueError at the first key that exists already.
   void update(const OrderedDict& other) {
     for (const Item& item : other) insert(item.key(), item.value());
   }

@@ -1,8 +1,8 @@
-// Convolution (cross-correlation) by its definition. c is the number of an input channel within its group;
-// h = p stride - padding + r dilation, and w = q stride - padding + s dilation.
-//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, w] w[k, c, r, s]
-//   dx[n, c, h, w] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]
-//   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, w]
+// Convolution (cross-correlation) by its definition, where c is the number of an input channel within its group,
+// h = p stride - padding + r dilation, and v = q stride - padding + s dilation (v, because w is the weight):
+//   y[n, k, p, q]  = sum over c, r, s  of x[n, c, h, v] w[k, c, r, s]
+//   dx[n, c, h, v] = sum over k, r, s  of dy[n, k, p, q] w[k, c, r, s]
+//   dw[k, c, r, s] = sum over n, p, q  of dy[n, k, p, q] x[n, c, h, v]
 // x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), with any strides: the loops serve NCHW and NHWC.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>

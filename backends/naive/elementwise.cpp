@@ -84,7 +84,7 @@ void NaiveBackend::binary_scalar(BinaryOp op, const View& a, const Scalar& scala
     const T value = scalar.cast<T>();
     std::memcpy(element, &value, sizeof value);
   });
-  View b = a;  // one element with stride 0, so that it has a's shape
+  View b = a;  // `element` as a view of a's shape with strides 0
   b.data = element;
   b.strides = Dims::filled(a.ndim(), 0);
   if (scalar_first) binary(op, b, a, y);

@@ -1,6 +1,6 @@
 // gather   y[…, i, …] = x[…, index[…, i, …], …]
 // scatter  y[…, index[…, i, …], …] = x[…, i, …], or += x[…, i, …]
-// with i at `axis`, in the logical order of x; and nonzero, which returns indices.
+// i is the position along `axis`. Elements are visited in row-major order. This file also has nonzero.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>

@@ -39,8 +39,9 @@ struct Odometer {
   }
 };
 
-/// Calls f(at) for every index of `shape` in logical row-major order; at[k] is the offset of that element, in elements,
-/// for operand k's strides. A shape with a zero has no index, and the shape () of a scalar has one.
+/// Calls f(at) for every index of `shape` in row-major order. at[k] is the offset, in elements, of the element with
+/// that index in operand k, which has the strides `*strides[k]`. A shape with a zero has no index, and the shape () of
+/// a scalar has one.
 template <int N, class F>
 void for_each(const Shape& shape, const Strides* const (&strides)[N], F&& f) {
   if (numel_of(shape) == 0 || detail::skips_chunks) return;
@@ -95,7 +96,8 @@ inline Shape only_axes(const Shape& shape, uint32_t axes) {
 /// `shape` with size 1 at `axis`.
 inline Shape without_axis(const Shape& shape, int axis) { return only_axes(shape, ~(1u << axis)); }
 
-/// The shape of `index` with size 1 at axes of stride 0: a loop over it visits each stored index once.
+/// The shape of `index` with size 1 at axes along which it is broadcast (stride 0), so that a loop over the result
+/// visits each stored index once.
 Shape distinct_sizes(const View& index);
 /// Throws an IndexError unless every index is in [0, size). The message names the first invalid index, its position
 /// (without the axes along which the index was broadcast) and the dimension `axis` with its size.

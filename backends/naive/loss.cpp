@@ -81,7 +81,7 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const View &x = args.x, &target = args.target;
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   NaiveEvent event("cross_entropy", {&x, &target, &log_probabilities}, 5 * x.numel());
-  softmax(x, 1, /*log=*/true, log_probabilities);  // virtual: a derived backend may have its own softmax
+  softmax(x, 1, /*log=*/true, log_probabilities);  // a virtual call: derived backends may override softmax
   double sum = 0;
   int64_t counted = 0;
   loop(x.shape[0], [&](int64_t i) {

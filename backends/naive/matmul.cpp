@@ -11,7 +11,7 @@ void NaiveBackend::matmul(const View& a, const View& b, const MutableView& y, bo
   const int64_t M = y.shape[row], N = y.shape[column], K = a.shape[column];
   NaiveEvent event("matmul", {&a, &b, &y}, 2 * y.numel() * K);
 
-  Shape batch = y.shape;  // the leading axes: the loop over matrices
+  Shape batch = y.shape;  // only the leading axes, for the loop over matrices
   batch[row] = batch[column] = 1;
   if (y.numel() == 0) return;
   visit_numeric(y.dtype, [&]<class T> {

@@ -1,4 +1,4 @@
-// fill, copy and arange.
+// The kernels that write memory without arithmetic on arrays: fill, copy and arange.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 

@@ -1,5 +1,5 @@
 // Optimizer steps in double (core/formulas/optimizer_rules.h), and loss scaling: detection of inf and NaN in gradients,
-// and the scale's next value (core/kernel_args.h).
+// and the next loss scale (move_scale in core/kernel_args.h).
 #include <cmath>
 
 #include <gradus/backends/naive/loops.h>

@@ -44,7 +44,7 @@ void accumulate(ReduceOp op, const View& x, uint32_t axes, const MutableView& y)
     return op == ReduceOp::prod ? wrapping_product(total, static_cast<A>(element)) : total + static_cast<A>(element);
   };
   const auto finish = [&](A total) {
-    return op == ReduceOp::mean ? static_cast<A>(static_cast<double>(total) / count) : total;  // 0 / 0 is NaN
+    return op == ReduceOp::mean ? static_cast<A>(static_cast<double>(total) / count) : total;  // NaN for no elements
   };
   fold<T, U>(x, axes, y, start, step, finish);
 }

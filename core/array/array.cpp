@@ -181,7 +181,8 @@ bool Array::view_strides(const Shape& shape, Strides* strides) const {
     *strides = contiguous_strides(shape);
     return true;
   }
-  // Walk both shapes from the right. Each group of this array's axes that is dense in itself may be split differently.
+  // Walk both shapes from the right. Neighbouring axes of this array that have no gaps between them form a block, and a
+  // block may be split into other sizes.
   *strides = Dims::filled(shape.size(), 1);
   int to = shape.size() - 1;
   int64_t block = 1, base = ndim() ? strides_[ndim() - 1] : 1;

@@ -73,7 +73,8 @@ class Array {
   bool may_overlap() const;
 
   uint32_t version() const { return storage_.version(); }
-  /// Every operation that writes elements must call this.
+  /// Counts a write, by which autograd notices that a saved tensor was changed. Every operation that writes elements
+  /// must call it.
   void bump_version() const { storage_.bump_version(); }
 
   // Views share the storage and copy nothing. Errors name the shape and the requested change.

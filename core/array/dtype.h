@@ -17,7 +17,8 @@
 
 namespace gradus {
 
-/// Element type of an array. Underlying values are stable: they appear in files and on the wire.
+/// Element type of an array. The numeric values must never change, because they are stored in files and sent between
+/// processes.
 enum class DType : uint8_t { f32 = 0, f64 = 1, f16 = 2, bf16 = 3, i64 = 4, i32 = 5, u8 = 6, boolean = 7 };
 inline constexpr int kDTypeCount = 8;
 
@@ -80,7 +81,8 @@ GRADUS_HOST_DEVICE inline uint16_t Half::from_float(float value) {
   const int shift = exponent < -14 ? 13 + (-14 - exponent) : 13;
   const uint32_t half_ulp = 1u << (shift - 1), rest = mantissa & ((1u << shift) - 1);
   mantissa >>= shift;
-  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;  // a carry into the exponent is correct
+  // Rounds to nearest even. If the mantissa overflows, the carry increments the exponent, which is correct.
+  if (rest > half_ulp || (rest == half_ulp && (mantissa & 1u))) ++mantissa;
   const uint32_t biased = exponent < -14 ? 0u : static_cast<uint32_t>(exponent + 14) << 10;
   return static_cast<uint16_t>(sign | (biased + mantissa));
 #endif

@@ -24,7 +24,7 @@ class Scalar {
   Scalar(Half value) : Scalar(static_cast<float>(value)) {}      // NOLINT
   Scalar(BFloat16 value) : Scalar(static_cast<float>(value)) {}  // NOLINT
 
-  /// Boolean, integral or floating, as the number was given.
+  /// The kind of the C++ number from which this object was made.
   Kind kind() const { return kind_; }
   bool is_floating() const { return kind_ == Kind::floating; }
   double to_double() const { return is_floating() ? floating_ : static_cast<double>(integer_); }
@@ -45,8 +45,8 @@ class Scalar {
     else if constexpr (std::is_same_v<T, double>) return to_double();
     else return T(static_cast<float>(to_double()));
   }
-  /// True if a T can hold the value up to rounding and a dropped fraction. As in PyTorch, only floating types hold NaN
-  /// and infinities, and unsigned types accept negative integers modulo 2^bits.
+  /// True if the value is in the range of T. T may round it or drop its fraction. As in PyTorch, only floating types
+  /// hold NaN and infinities, and unsigned types accept negative integers modulo 2^bits.
   template <class T>
   bool fits() const {
     if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double>) {
@@ -87,7 +87,7 @@ class Scalar {
   bool isIntegral(bool include_bool) const {
     return kind_ == Kind::integer || (include_bool && kind_ == Kind::boolean);
   }
-  bool isBoolean() const { return kind_ == Kind::boolean; }  ///< true or false
+  bool isBoolean() const { return kind_ == Kind::boolean; }  ///< true if made from a bool
   int toInt() const { return to<int>(); }
   int64_t toLong() const { return to<int64_t>(); }
   bool toBool() const { return to_bool(); }

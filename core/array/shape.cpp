@@ -111,7 +111,7 @@ Shape infer_shape(const Shape& wanted, int64_t numel, const Shape& from) {
   }
   GRADUS_CHECK(!overflow && known == numel && (hole < 0 || out[hole] >= 0), ShapeError, "cannot view ", numel,
                " elements of shape ", from, " as ", wanted);
-  numel_of(out);  // throws if the sizes beside a 0 are too large
+  numel_of(out);  // throws if the product of the sizes other than 0 overflows
   return out;
 }
 

@@ -111,7 +111,8 @@ int normalize_axis(int64_t axis, int ndim);
 uint32_t axis_mask(const Dims& axes, int ndim);
 /// `shape` with the axes in `mask` set to 1 (keepdim) or removed.
 Shape reduced_shape(const Shape& shape, uint32_t mask, bool keepdim);
-/// Replaces a single -1 so that the product is `numel` (view, reshape). Throws a ShapeError that names both shapes.
+/// Returns `wanted`, in which one size may be -1, with that size replaced so that the product of all sizes is `numel`
+/// (for view and reshape). Throws a ShapeError that names `from` and `wanted` if that is impossible.
 Shape infer_shape(const Shape& wanted, int64_t numel, const Shape& from);
 
 // ---- Arithmetic on sizes from users. Throws a ShapeError if a result does not fit in 64 bits. ----

@@ -24,7 +24,7 @@ Storage Storage::allocate(size_t bytes, Device device) {
   Storage storage;
   DeviceRuntime& owner = runtime(device.type());
   const Stream stream = owner.current_stream(device.index());
-  storage.impl_ = make_ref<Impl>(nullptr, bytes, stream.device);  // has the actual index if that of `device` is -1
+  storage.impl_ = make_ref<Impl>(nullptr, bytes, stream.device);  // not `device`: its index may be -1
   if (bytes == 0) return storage;
   storage.impl_->data = owner.allocate(bytes, stream);
   storage.impl_->runtime = &owner;

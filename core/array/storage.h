@@ -13,7 +13,8 @@ namespace gradus {
 class Storage {
  public:
   Storage() = default;
-  /// Allocates `bytes` uninitialised bytes (NaN patterns in debug builds) from the device's caching allocator.
+  /// Allocates `bytes` uninitialised bytes (on the CPU filled with NaN patterns in debug builds) from the device's
+  /// caching allocator.
   static Storage allocate(size_t bytes, Device device);
   /// Wraps bytes that the caller allocated. `deleter`, which may be empty, is called with `data` when the last owner
   /// releases them.
@@ -54,8 +55,8 @@ class Storage {
     bool pinned = false;
     std::atomic<uint32_t> version{0};
     std::atomic<bool> on_other_streams{false};
-    DeviceRuntime* runtime = nullptr;    // frees `data` when set
-    Ref<Impl> parent;                    // of a slice: owns the memory
+    DeviceRuntime* runtime = nullptr;    // if set, it frees `data`
+    Ref<Impl> parent;                    // set for a slice: owns the memory
     std::function<void(void*)> deleter;  // frees adopted memory
     ~Impl();
   };

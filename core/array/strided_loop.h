@@ -15,7 +15,7 @@ struct StridedLoop {
   int64_t strides[N][kMaxDims] = {};
 
   StridedLoop() = default;
-  /// `operand_strides[k]` are operand k's strides for `shape`.
+  /// `operand_strides[k]` are operand k's strides for `full_shape`. With `logical_order`, the axes keep their order.
   StridedLoop(const Shape& full_shape, const Strides* const (&operand_strides)[N], bool logical_order = false) {
     for (int i = 0; i < full_shape.size(); ++i) {
       numel *= full_shape[i];

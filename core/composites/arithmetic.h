@@ -1,6 +1,7 @@
 // Helpers for the default bodies of Backend's composites. A body writes its formula with primitives, so it runs on
 // every backend. It may allocate scratch memory, but it never copies a value to the host, so it can be captured into a
-// graph. Half types (and integers, unless the formula is defined for integers) compute in float.
+// graph. Operands of half types, and of integer types unless the formula is defined for integers, are first converted
+// to float32.
 #pragma once
 
 #include <gradus/core/backend.h>
@@ -36,19 +37,20 @@ AnyView along(const AnyView& vector, int axis, int ndim) {
   return reshaped(vector, shape, strides);
 }
 
-/// An uninitialised array with the shape and element order of `view`, without gaps.
+/// An uninitialised array with the shape of `view`. It has the strides of `view` if these leave no gaps in memory;
+/// otherwise it is row-major.
 Array empty_like(const View& view);
 
-/// An entry of the StepBlock as a scalar.
+/// A 0-d view of entry `index` of a step block. The indices are named in StepBlock (core/kernel_args.h).
 template <class AnyView>
 AnyView entry(const AnyView& block, int index) {
   return reshaped(narrow(block, 0, index, 1), {}, {});
 }
 
-/// The mask of axes with only bit `axis` set; 0 for a scalar.
+/// A mask of axes (bit i is axis i) that contains only `axis`; 0 for a scalar, which has no axes.
 constexpr uint32_t bit(int axis, int ndim) { return ndim ? 1u << axis : 0; }
 
-/// Array arithmetic on one backend. Every result is new scratch memory.
+/// Array arithmetic on one backend. Every result is a newly allocated array.
 class Arithmetic {
  public:
   explicit Arithmetic(Backend& backend) : backend_(backend) {}
@@ -58,7 +60,7 @@ class Arithmetic {
     backend_.copy(x, y);
     return y;
   }
-  /// x converted to the type that its formula computes in.
+  /// x converted to wide_type(x.dtype), the type that formulas compute in.
   Array widen(const View& x) const { return cast(x, wide_type(x.dtype)); }
 
   Array operator()(UnaryOp op, const View& x) const {

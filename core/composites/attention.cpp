@@ -73,7 +73,7 @@ void Backend::attention_backward(const AttentionBackwardArgs& args) {
 void Backend::dropout(const View& x, double p, const RandomState& state, const MutableView& mask,
                       const MutableView& y) {
   bernoulli(mask, state, 1 - p);
-  dropout_backward(x, mask, p, y);  // also computes x * mask / (1 - p)
+  dropout_backward(x, mask, p, y);  // y has the same formula: x * mask / (1 - p)
 }
 
 void Backend::dropout_backward(const View& dy, const View& mask, double p, const MutableView& dx) {

@@ -15,7 +15,7 @@ Array composites::empty_like(const View& view) {
 
 void Backend::conv2d_bias_relu(const Conv2dArgs& args) {
   const auto& [x, w, bias, relu, geometry, y] = args;
-  if (bias && y.dtype != wide_type(y.dtype)) {  // only the sum with bias is rounded, not the convolution
+  if (bias && y.dtype != wide_type(y.dtype)) {  // computes in float32, to round only once, after the bias
     const Arithmetic math(*this);
     const Array sum = Array::empty(y.shape, wide_type(y.dtype), y.device);
     conv2d_bias_relu({math.widen(x), math.widen(w), math.widen(bias), relu, geometry, sum});
@@ -32,7 +32,7 @@ void Backend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const View gradient = y ? masked_by_relu(dy, y, masked, scratch) : dy;  // gradient of the sum before ReLU
   if (dx) conv2d_backward_data(gradient, w, dx, geometry);
   if (dw) conv2d_backward_weight(gradient, x, dw, geometry);
-  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(dbias, 1, 4));  // over N, P, Q
+  if (dbias) reduce(ReduceOp::sum, gradient, 0b1101, along(dbias, 1, 4));  // sums over N, P and Q
 }
 
 View Backend::masked_by_relu(const View& dy, const View& y, const MutableView& masked, Array& scratch) {

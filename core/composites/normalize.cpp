@@ -23,7 +23,7 @@ void Backend::normalize(const NormalizeArgs& args) {
   if (relu) {
     NormalizeArgs plain = args;
     plain.relu = false, plain.residual = {};
-    if (residual && y.dtype != wide_type(y.dtype)) {  // only the sum with residual is rounded, not its operands
+    if (residual && y.dtype != wide_type(y.dtype)) {  // in float32, to round only once, after the sum
       const Arithmetic math(*this);
       const Array wide = math.widen(x), sum = Array::empty(y.shape, wide.dtype(), y.device);
       const Array w = weight ? math.widen(weight) : Array(), b = bias ? math.widen(bias) : Array();

@@ -21,14 +21,14 @@ GRADUS_HOST_DEVICE constexpr std::common_type_t<Whole, Part> round_up(Whole whol
   return ceil_div(whole, part) * part;
 }
 
-/// a + b, modulo 2^64 for integers.
+/// a + b. Integers wrap around at the limits of T.
 template <class T>
 GRADUS_HOST_DEVICE constexpr T wrapping_sum(T a, T b) {
   if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
   else return a + b;
 }
 
-/// a * b, modulo 2^64 for integers.
+/// a * b. Integers wrap around at the limits of T.
 template <class T>
 GRADUS_HOST_DEVICE constexpr T wrapping_product(T a, T b) {
   if constexpr (std::is_integral_v<T>) return static_cast<T>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
@@ -41,10 +41,10 @@ GRADUS_HOST_DEVICE constexpr T wrapping_product(T a, T b) {
 template <class T>
 using SortKey = std::conditional_t<sizeof(compute_t<T>) == 8, uint64_t, uint32_t>;
 
-/// The key of `element` for ascending or descending order. 0 and -0 have the same key, and every NaN is above all
-/// numbers. The key of a signed integer has the sign bit flipped. The key of a floating-point number has the sign bit
-/// flipped if the number is positive, and all bits flipped if it is negative. Keys of one-byte types differ only in
-/// their lowest 8 bits.
+/// The key of `element` for ascending or descending order. 0 and -0 have the same key, and NaN counts as larger than
+/// all numbers. For ascending order, the key of a signed integer has the sign bit flipped. The key of a floating-point
+/// number has the sign bit flipped if the number is positive, and all bits flipped if it is negative. For descending
+/// order, all bits of that key are flipped. Keys of one-byte types differ only in their lowest 8 bits.
 template <class T>
 GRADUS_HOST_DEVICE SortKey<T> sort_key(T element, bool descending) {
   using Key = SortKey<T>;

@@ -28,7 +28,7 @@ struct LstmCellGradient {
   C sums[4], dc_before;
 };
 
-/// dh is the gradient of h, dc the gradient of c from later steps.
+/// Computes these gradients. dh is the gradient of h, and dc the part of the gradient of c that comes from later steps.
 template <class C>
 GRADUS_HOST_DEVICE LstmCellGradient<C> lstm_cell_backward(C i, C f, C g, C o, C c_before, C c, C dh, C dc) {
   const C one(1), t = tanh(c), dcell = dc + dh * o * (one - t * t);

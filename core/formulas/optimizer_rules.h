@@ -50,7 +50,7 @@ GRADUS_HOST_DEVICE inline double one_minus_power(const Decay& decay, double t) {
   return -std::expm1(t * decay.logarithm);
 }
 
-/// The StepBlock's entries; `step` already counts the current step.
+/// The StepBlock's entries; `step` is the number of steps, including the current one.
 template <class S>
 struct BlockValues {
   S step, learning_rate, gradient_scale, momentum_product;
@@ -99,7 +99,7 @@ struct Sgd : Common {
     template <class V>
     GRADUS_HOST_DEVICE void operator()(V& p, V g, V& buffer, V&, V&) const {
       if (has_momentum) {
-        buffer = select(first, g, keep * buffer + take * g);  // b is uninitialised before the first step
+        buffer = select(first, g, keep * buffer + take * g);  // the first step does not apply dampening
         if (nesterov) g = g + keep * buffer;
         else g = buffer;
       }

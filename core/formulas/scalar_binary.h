@@ -32,7 +32,7 @@ template <> struct Binary<BinaryOp::div> {
 };
 template <> struct Binary<BinaryOp::pow> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T a, T b) {
-    if constexpr (std::is_integral_v<T>) {  // square and multiply; negative exponents follow integer division
+    if constexpr (std::is_integral_v<T>) {  // square and multiply; for b < 0, the integer quotient 1 / a^-b
       if constexpr (std::is_signed_v<T>)
         if (b < T(0)) return a == T(1) ? T(1) : a == T(-1) ? (b % 2 ? T(-1) : T(1)) : T(0);
       uint64_t result = 1, base = static_cast<uint64_t>(a);

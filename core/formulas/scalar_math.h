@@ -50,8 +50,9 @@ GRADUS_HOST_DEVICE inline T normal_density(T x) {
   return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
 }
 
-/// x converted to To. Floating to integer truncates, through int64: values out of range saturate, NaN gives 0, narrower
-/// types wrap. Any value but 0 becomes true. Conversions to and from half types go through float.
+/// x converted to To. Floating-point numbers become integers by way of int64: fractions are truncated, values out of
+/// range saturate, and NaN gives 0; narrower integer types keep the low bits of the int64. Any value but 0 becomes
+/// true. Conversions to and from half types go through float.
 template <class To, class From>
 GRADUS_HOST_DEVICE inline To convert(From from) {
   const compute_t<From> x = from;

@@ -111,8 +111,8 @@ template <> struct Unary<UnaryOp::relu> {  // NaN passes through
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const Args&) { return select(x < T(0), T(0), x); }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T y, const Args&) { return select(y <= T(0), T(0), T(1)); }
 };
-/// min(max(x, a), b); b if a > b. NaN passes through. The derivative is 1 on the closed interval. For integers the
-/// bounds may be fractions or out of range.
+/// min(max(x, a), b); b if a > b. NaN passes through. The derivative is 1 on the closed interval. Integers are compared
+/// with the bounds in double, because the bounds may be fractions or outside the range of T.
 template <> struct Unary<UnaryOp::clamp> {
   template <class T> GRADUS_HOST_DEVICE static T apply(T x, const Args& args) {
     if constexpr (std::is_integral_v<T>) {
@@ -163,7 +163,7 @@ template <> struct Unary<UnaryOp::gelu_tanh> {
     return x * logistic(T(1.59576912160573071176) * (x + T(0.044715) * x * x * x));
   }
   template <class T> GRADUS_HOST_DEVICE static T derivative(T x, const Args&) {
-    // The derivative no longer changes beyond 30, where squares may overflow.
+    // x is limited to [-30, 30]: outside, the derivative is constant, but squares of x could overflow.
     const T z = select(x > T(30), T(30), select(x < T(-30), T(-30), x));
     const T s = logistic(T(1.59576912160573071176) * (z + T(0.044715) * z * z * z));
     return s + z * s * (T(1) - s) * T(1.59576912160573071176) * (T(1) + T(0.134145) * z * z);
@@ -221,8 +221,8 @@ template <UnaryOp op> requires(is_predicate(op)) struct Unary<op> {
 };
 // clang-format on
 
-/// dx = dy op'(saved). Where a piecewise linear function is flat, dx is 0 for any dy. Otherwise the gradient of
-/// sqrt(relu(x)) at 0, where dy is infinite, would be infinity times 0 = NaN.
+/// dx = dy op'(saved). Where a piecewise linear function is flat, dx is 0 for any dy. A product would be infinity times
+/// 0 = NaN where dy is infinite, as in the gradient of sqrt(relu(x)) at 0.
 template <UnaryOp op, class T>
 GRADUS_HOST_DEVICE T backward(T dy, T saved, const Args& args) {
   if constexpr (op == UnaryOp::relu) {

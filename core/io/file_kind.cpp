@@ -74,8 +74,7 @@ bool is_netpbm(std::string_view text) {
   return text.size() > 2 && text[0] == 'P' && text[1] >= '1' && text[1] <= '7' && (text[2] == '\n' || text[2] == ' ');
 }
 
-// A pickle of protocol 2 or later begins with its protocol number; old versions of torch.save write a long integer
-// next.
+// A pickle of protocol 2 or later begins with the byte 0x80 and the number of its protocol.
 bool is_pickle(std::string_view text) { return text.size() > 2 && text[0] == '\x80' && text[1] >= 2 && text[1] <= 5; }
 
 // An ONNX file is a protocol-buffers message: field 1, the version of the format, is followed by field 2 (the producer)

@@ -17,7 +17,7 @@ GzipReader::GzipReader(ByteSpan bytes, std::string name)
         delete stream;
       }) {
   GRADUS_CHECK(is_gzip(bytes), IoError, "'", name_, "' is not a gzip file");
-  constexpr int kGzipOnly = 16;  // zlib's flag, added to the window size
+  constexpr int kGzipOnly = 16;  // added to the window size, it makes zlib accept only gzip
   GRADUS_CHECK(inflateInit2(stream_.get(), MAX_WBITS + kGzipOnly) == Z_OK, IoError, "cannot set up zlib for '", name_,
                "'");
 }
@@ -25,7 +25,7 @@ GzipReader::GzipReader(ByteSpan bytes, std::string name)
 size_t GzipReader::read(void* to, size_t bytes) {
   size_t filled = 0;
   while (filled < bytes && !ended_) {
-    constexpr size_t kMost = size_t{1} << 30;  // zlib counts in 32 bits
+    constexpr size_t kMost = size_t{1} << 30;  // zlib's counters have 32 bits
     stream_->next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(bytes_.data() + consumed_));
     stream_->avail_in = static_cast<uInt>(std::min(bytes_.size() - consumed_, kMost));
     stream_->next_out = static_cast<Bytef*>(to) + filled;

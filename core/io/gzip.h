@@ -17,9 +17,9 @@ inline constexpr int kMostDeflateRatio = 1032;
 /// True if `bytes` begins with a gzip header (RFC 1952).
 bool is_gzip(ByteSpan bytes);
 
-/// Decompresses a gzip file with all its members. Each read() decompresses only the requested bytes: if the header of
-/// the compressed format states a size, its reader never decompresses more than that, whatever the file contains.
-/// `bytes` must outlive the reader; `name` identifies the file in messages.
+/// Decompresses a gzip file with all its members. Each read() decompresses only the requested bytes. A caller that
+/// learns the size of the content from its first bytes therefore need not decompress more than that, even if a
+/// malicious file would expand much further. `bytes` must outlive the reader; `name` identifies the file in messages.
 class GzipReader {
  public:
   GzipReader(ByteSpan bytes, std::string name);
@@ -27,7 +27,7 @@ class GzipReader {
   /// after its checksums were verified.
   size_t read(void* to, size_t bytes);
   /// Decompressed size in bytes modulo 2^32, as stated at the end of the file (not verified). Empty if the file may
-  /// have several members, since it is then the size of the last one.
+  /// have several members, because the end of the file then states only the size of the last one.
   std::optional<uint32_t> size_in_trailer() const;
 
  private:

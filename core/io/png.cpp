@@ -16,7 +16,7 @@ void append(Bytes& out, uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(number >> shift));
 }
 
-/// A chunk: length, type, data, checksum of type and data.
+/// Appends a chunk: length, type, data, and the checksum of type and data.
 void append_chunk(Bytes& out, std::string_view type, ByteSpan data) {
   append(out, static_cast<uint32_t>(data.size()));
   const size_t begin = out.size();
@@ -37,7 +37,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   GRADUS_CHECK(pixels.size() == row * rows, ValueError, height, " rows of ", width, " pixels with ", channels,
                " channels have ", row * rows, " bytes, got ", pixels.size());
 
-  Bytes lines;  // each row follows a byte that names its filter: none
+  Bytes lines;  // a byte before each row names its filter; 0 is none
   lines.reserve((row + 1) * rows);
   for (size_t i = 0; i < rows; ++i) {
     lines.push_back(std::byte{0});
@@ -53,7 +53,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   Bytes header;
   append(header, static_cast<uint32_t>(width));
   append(header, static_cast<uint32_t>(height));
-  constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // by number of channels
+  constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // PNG's codes for 1, 2, 3 and 4 channels
   for (uint8_t byte : {uint8_t{8}, kColorTypes[channels - 1], uint8_t{0}, uint8_t{0}, uint8_t{0}})
     header.push_back(static_cast<std::byte>(byte));
 

@@ -22,9 +22,9 @@ constexpr DTypeCode kDTypeCodes[] = {{"I64", DType::i64}, {"F64", DType::f64},  
                                      {"I32", DType::i32}, {"BF16", DType::bf16},   {"F16", DType::f16},
                                      {"U8", DType::u8},   {"BOOL", DType::boolean}};
 
-// Its methods are called by the JSON parser, one for each token. The grammar is small: an object of objects, with
-// strings and lists of integers. Without a JSON tree, which would keep only one of two members of the same name,
-// repeated names are detected.
+// Parses a header. The JSON parser calls one of its methods for each token. The grammar is small: an object of objects,
+// with strings and lists of integers. There is no JSON tree, because it would keep only one of two members of the same
+// name; this class detects repeated names.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const std::string& file, SafetensorsHeader* header) : file_(file), header_(header) {}
@@ -137,7 +137,7 @@ int safetensors_rank(DType dtype) {
 SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_bytes, const std::string& file) {
   GRADUS_CHECK(!json.empty() && json.front() == '{', IoError, "'", file,
                "' is not a safetensors file: no '{' at byte 8");
-  const size_t nul = json.find('\0');  // the JSON parser would take it for the end
+  const size_t nul = json.find('\0');  // the JSON parser would stop at a NUL
   GRADUS_CHECK(nul == json.npos, IoError, "'", file, "': the header has a NUL at its byte ", nul);
   SafetensorsHeader header;
   HeaderReader reader(file, &header);

@@ -103,7 +103,7 @@ std::optional<TarFile> TarReader::next() {
     const Bytes bytes = read(kBlock, kBlock);
     const std::string_view block = as_text(bytes);
     const auto field = [&](const Field& f) { return block.substr(f.offset, f.size); };
-    offset_ -= kBlock;  // messages name the header's first byte; at the end of the archive, next() reads it again
+    offset_ -= kBlock;  // so that messages name the header's first byte, and next() at the end can be repeated
     if (block.find_first_not_of('\0') == block.npos) return std::nullopt;
     const std::string_view sum = field(kChecksum);
     const bool has_sum = sum.find_first_of("01234567") != sum.npos &&

@@ -19,9 +19,9 @@ struct TarFile {
   Bytes data;
 };
 
-/// Reads an archive from the offset of a file's first header on. Links, directories and devices are skipped. Throws an
-/// IoError that names the archive and the byte for a truncated or damaged archive, a sparse file, a file of more than
-/// kMostTarFileBytes, and a name that leads out of the folder where the archive is unpacked.
+/// Reads an archive from its beginning, or from the first header of any of its files on. Links, directories and devices
+/// are skipped. Throws an IoError that names the archive and the byte for a truncated or damaged archive, a sparse
+/// file, a file of more than kMostTarFileBytes, and a name that leads out of the folder where the archive is unpacked.
 class TarReader {
  public:
   /// Fills `to` with the `bytes` bytes at `offset`, or throws.

@@ -6,12 +6,12 @@
 
 namespace gradus::ops {
 
-using Wide = __int128;  // holds sums and products of any sizes
+using Wide = __int128;  // holds the sum or product of any two sizes
 
 using enum BinaryOp;
 namespace {
 
-// Number of elements of first, first + by, … before `last`.
+// Number of elements of the sequence first, first + by, first + 2 by, … up to but excluding `last`.
 int64_t count_steps(double first, double last, double by) {
   GRADUS_CHECK(std::isfinite(first) && std::isfinite(last) && std::isfinite(by), ValueError,
                "bounds and step must be finite, got ", first, ", ", last, ", ", by);

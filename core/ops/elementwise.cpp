@@ -62,8 +62,8 @@ bool divides_integers(BinaryOp op, DType dtype) {
   return (op == div || op == fmod || op == remainder) && !is_floating(dtype);
 }
 
-// Throws a ValueError if an integer divisor is 0, on the CPU only: on a GPU the host would have to wait. There, as in
-// PyTorch, the quotient is 0.
+// Throws a ValueError if an integer divisor is 0, on the CPU only: on a GPU the host would have to wait for the result
+// of this check. There, as in PyTorch, the quotient is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
   const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);

@@ -28,7 +28,7 @@ void check_index_shape(const Array& index, const Array& x, int axis, const char*
                  " is larger than ", what, " of shape ", x.shape(), " in dimension ", i);
 }
 
-// Row-major position in `shape` of element number `count`.
+// The indices, in an array of this shape, of the element that is number `count` in row-major order.
 Dims position_of(int64_t count, const Shape& shape) {
   Dims position = shape;
   for (int i = shape.size() - 1; i >= 0; count /= shape[i--]) position[i] = count % shape[i];

@@ -47,7 +47,8 @@ Array output_like(const Shape& shape, DType dtype, Device device, std::initializ
   for (const Array* x : operands) {
     if (!(x->shape() == shape) || !x->is_dense()) continue;
     const bool row_major = x->is_contiguous() && !x->is_channels_last();
-    if (row_major && x->is_contiguous(MemoryFormat::channels_last)) continue;  // either layout
+    // An operand that is both row-major and channels-last does not tell which layout is wanted.
+    if (row_major && x->is_contiguous(MemoryFormat::channels_last)) continue;
     if (row_major) break;
     return Array::empty_strided(shape, x->strides(), dtype, device);
   }

@@ -44,8 +44,8 @@ void fill(const Array& into, const Scalar& value);
 Array full(const Shape& shape, const Scalar& value, DType dtype, Device device = {},
            MemoryFormat format = MemoryFormat::contiguous);
 inline Array zeros(const Shape& shape, DType dtype, Device device = {}) { return full(shape, 0, dtype, device); }
-/// start, start + step, … up to but excluding end. The length is exact for integers. If dtype is int64, fractions of
-/// the three numbers are truncated first.
+/// start, start + step, … up to but excluding end. If the numbers and dtype are integers, the length is exact even
+/// where a double would round. If dtype is int64, the three numbers are truncated to integers first.
 Array arange(const Scalar& start, const Scalar& end, const Scalar& step, DType dtype, Device device = {});
 /// `steps` evenly spaced numbers from start to end, both included. For integer types, start, end and the numbers
 /// between are truncated, and each number is computed from the nearer end.
@@ -122,14 +122,15 @@ Array norm(const Array& x, double p, uint32_t mask, bool keepdim);
 /// log(sum(exp(x))). Integers are converted to the default dtype.
 Array logsumexp(const Array& x, uint32_t mask, bool keepdim);
 
-/// Running sums or products of x along `axis`, accumulated in `dtype`. With `reverse` they start at the end.
+/// Running sums or products of x along `axis`, as an array of type `dtype`. With `reverse` they start at the end.
 Array scan(ScanOp op, const Array& x, int axis, bool reverse, DType dtype);
 /// y[k] = b[k] + a[k] y[k - 1]; see Backend::linear_recurrence. a and b have the same shape and dtype.
 Array linear_recurrence(const Array& a, const Array& b, int axis, bool reverse);
 
 // ---- Matrix products (matmul.cpp) ----
-/// torch.matmul of floating or integer arrays of one dtype. A vector is treated as a matrix, and the added dimension is
-/// removed from the result. Leading dimensions broadcast.
+/// torch.matmul of floating or integer arrays of one dtype. If a is a vector, it is treated as a matrix of one row, and
+/// if b is one, as a matrix of one column; the added dimension is removed from the result. Leading dimensions
+/// broadcast.
 Array matmul(const Array& a, const Array& b);
 /// x wᵀ + bias: x (…, in), w (out, in), bias (out) or undefined; result (…, out).
 Array linear(const Array& x, const Array& w, const Array& bias);
@@ -140,17 +141,18 @@ Array addmm(const Array& x, const Array& a, const Array& b);
 // ---- Indexing with arrays of int64 or int32, sorting, sampling (index.cpp) ----
 /// y[…, i, …] = x[…, index[i], …]. In y, the dimensions of `index` replace the dimension `axis`.
 Array index_select(const Array& x, int axis, const Array& index);
-/// into[…, index[i], …] = source[…, i, …], or += if `accumulate`, for a vector `index`. Equal indices are applied in
-/// order. `source` has the shape of `into` except along `axis`.
+/// into[…, index[i], …] = source[…, i, …], or += if `accumulate`, for a vector `index`. If an index repeats, its
+/// elements are written in the order of i. `source` has the shape of `into` except along `axis`.
 void index_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate);
-/// torch.gather, along axis 0 of a matrix for example y[i, j] = x[index[i, j], j]. y has the shape of `index`.
+/// torch.gather. For example, y[i, j] = x[index[i, j], j] along axis 0 of a matrix. y has the shape of `index`.
 Array gather(const Array& x, int axis, const Array& index);
-/// torch.scatter_, along axis 0 of a matrix for example into[index[i, j], j] = source[i, j], or += if `accumulate`.
+/// torch.scatter_. For example, into[index[i, j], j] = source[i, j] along axis 0 of a matrix, or += if `accumulate`.
 /// Elements are written in row-major order. `source` has the shape of `index`.
 void scatter_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate);
 
 /// Returns `index` as int64 with each negative index i replaced by i + size. Throws an IndexError if an index is
-/// outside [-size, size); for this check the host waits for the device. The message calls the dimension `axis`.
+/// outside [-size, size); for this check the host waits for the device. `axis` is the number of the dimension, for the
+/// message.
 Array checked_index(const Array& index, int64_t size, int64_t axis);
 /// The indices of the nonzero elements in row-major order, (count, x.ndim()). The host waits for the count.
 Array nonzero(const Array& x);

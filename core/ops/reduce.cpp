@@ -63,8 +63,8 @@ namespace {
 Array widened(const Array& x) { return cast(x, x.dtype() == DType::f64 ? DType::f64 : DType::f32); }
 
 // True if some element of y, the square root of a sum of squares, is so small or large that the squares may have left
-// the range of y's type. Only on the CPU, because on a GPU the host would have to wait for y. There such results are
-// infinite or 0, as in PyTorch. y is dense.
+// the range of y's type. Always false on a GPU, where the host would have to wait for y; there such results are
+// infinite or 0, as in PyTorch. y must be dense.
 bool squares_left_range(const Array& y) {
   if (!y.device().is_cpu() || is_recording(DeviceType::cpu)) return false;
   return visit_floating(y.dtype(), [&]<class T> {
@@ -79,8 +79,8 @@ bool squares_left_range(const Array& y) {
   });
 }
 
-// Computes f(x / s) s, which equals f(x) for homogeneous f. s is the largest |x| along the axes in `mask`, or 1 if that
-// is 0 or infinite. f keeps these axes.
+// Computes f(x / s) s, which equals f(x) if f(c x) = c f(x) for c > 0. s is the largest |x| along the axes in `mask`,
+// or 1 if that is 0 or infinite. f reduces these axes and keeps them with size 1.
 template <class F>
 Array by_scaling(const Array& x, uint32_t mask, bool keepdim, F&& f) {
   const Array largest = reduce(ReduceOp::max, unary(abs, x), mask, true, x.dtype());

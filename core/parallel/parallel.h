@@ -27,10 +27,10 @@ enum class ThreadRuntime {
 /// "pool" or "openmp".
 const char* name(ThreadRuntime runtime);
 
-/// The pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime selects OpenMP.
-/// Even then the pool serves the calls that OpenMP cannot (docs/threads.md): calls concurrent with another thread's
-/// call, calls in a child forked after OpenMP's threads had started, and, for a while, all calls after OpenMP's threads
-/// have started late.
+/// Returns the pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime selects
+/// OpenMP. Even then the pool serves the calls that OpenMP cannot (docs/threads.md): calls concurrent with another
+/// thread's call, calls in a child forked after OpenMP's threads had started, and, for a while, all calls after
+/// OpenMP's threads have started late.
 ThreadRuntime thread_runtime();
 /// Throws a ValueError if this build has no OpenMP. init_process_group() selects the pool if the ranks of a machine
 /// have more threads than cores; a later call overrides that.
@@ -65,7 +65,7 @@ class RangeFunction {
 /// was forked from within a chunk.
 void parallel_for(int64_t count, int64_t grain, RangeFunction body);
 
-/// The most threads that a parallel_for call would use now; 1 inside another call and on a serial thread.
+/// The most threads that a parallel_for call would use now; 1 inside another call and on a thread with a SerialGuard.
 int parallel_slots(int64_t count, int64_t grain);
 /// parallel_for on at most `slots` threads. The body gets the number of its thread, slot < slots. Chunks of a call with
 /// the same slot run one after the other, so kernels that need a buffer for each chunk in progress need `slots`

@@ -24,11 +24,11 @@ constexpr auto relaxed = std::memory_order_relaxed, acquire = std::memory_order_
 constexpr auto acq_rel = std::memory_order_acq_rel;
 
 constexpr int kMaxThreads = 128;  // in one call, including the caller
-// kSpin: how long a thread spins before it sleeps. kGap: the most that a gap between two reads of the clock adds to the
-// time spun; during a longer gap the core was given to another process.
+// kSpin: how long a thread spins before it sleeps. kGap: the most that the time between two reads of the clock adds to
+// the spinning time. If more time passed, the operating system had given the core to another process.
 constexpr microseconds kSpin{200}, kGap{50};
-// kMostGain and kMostCredit limit the time that helpers can be credited with, per call and in total. kLongestPause
-// limits the time during which callers work without helpers.
+// Limits for the class Helpfulness below. kMostGain and kMostCredit limit the time that helpers are credited with
+// having saved, per call and in total. kLongestPause limits the time during which callers work without helpers.
 constexpr microseconds kMostGain{1000}, kMostCredit{100'000}, kLongestPause{1'000'000};
 
 inline void pause() {
@@ -123,7 +123,7 @@ class Call {
       Stretch& stretch = stretches_[(self + i) % threads];
       for (int unit; (unit = stretch.take(generation, i == 0)) >= 0; ++computed) compute(unit, self);
     }
-    // After this line the call may be over and the object reused by the next call.
+    // After the subtraction in the next line, the call may be over and another call may use this object.
     if (computed > 0 && unfinished_.fetch_sub(computed) == computed) unfinished_.notify_one();
     return computed;
   }
@@ -163,7 +163,7 @@ class Call {
     }
   }
 
-  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; 0 threads: closed
+  std::atomic<uint64_t> header_{0};  // {generation : 32, threads : 32}; with 0 threads, the call is closed
   std::atomic<const RangeFunction*> body_{nullptr};
   std::atomic<int64_t> chunks_{0}, count_{0}, grain_{0};
   std::atomic<int> units_{0};
@@ -188,7 +188,7 @@ class Helpfulness {
   void settle(int units, int computed, Clock::time_point start, Clock::time_point alone, Clock::time_point end) {
     computed = std::max(computed, 1);
     const Clock::duration unit = (alone - start) / computed, waited = end - alone;
-    if (waited > kSpin + 4 * unit) lost(waited, end);  // longer than a unit can take
+    if (waited > kSpin + 4 * unit) lost(waited, end);  // a unit takes less: a helper lost its core
     gained((units - computed) * unit);
   }
   void lost(Clock::duration time, Clock::time_point now) {

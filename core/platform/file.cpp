@@ -39,14 +39,15 @@ auto system_call(const char* name, const Call& call, size_t* bytes = nullptr) ->
 int open_file(const std::string& path, int flags, mode_t mode = 0) {
   return system_call("open", [&] { return open(path.c_str(), flags | O_CLOEXEC, mode); });
 }
-/// False if another process holds the lock. Files on file systems without locks count as locked.
+/// Returns false if another process holds the lock. On file systems without locks it returns true.
 bool lock_file(int descriptor) {
   return system_call("lock", [&] { return flock(descriptor, LOCK_EX | LOCK_NB); }) == 0 || errno != EWOULDBLOCK;
 }
 int sync_file(int descriptor) {
   return system_call("sync", [&] { return fsync(descriptor); });
 }
-/// Ignores errors: a descriptor must not be closed twice, not even after EINTR.
+/// Ignores errors of close(). In particular it does not retry after EINTR, because the descriptor may already be
+/// closed.
 void close_file(int descriptor) {
   if (const FileFault fault = file_fault.load(std::memory_order_relaxed)) fault("close", nullptr);
   close(descriptor);
@@ -71,7 +72,7 @@ bool is_temporary_name(std::string_view name, std::string_view target) {
 
 /// The file that open(path, O_CREAT) would write to: `path` with symbolic links resolved.
 std::string follow_links(const std::string& path) {
-  constexpr int kMostLinks = 40;  // the kernel's limit
+  constexpr int kMostLinks = 40;  // as many as the Linux kernel follows
   std::filesystem::path target = path;
   for (int links = 0; links <= kMostLinks; ++links) {
     std::error_code no_link;
@@ -187,7 +188,7 @@ void AtomicFile::write(const void* data, size_t bytes) {
     size_t wanted = bytes;
     const ssize_t put = system_call(
         "write", [&] { return ::write(descriptor_, cursor, wanted); }, &wanted);
-    if (put == 0) errno = ENOSPC;  // the closest error that POSIX has
+    if (put == 0) errno = ENOSPC;  // write() sets no error here; this is the closest one
     if (put <= 0) fail("write", path_);
     cursor += put, bytes -= static_cast<size_t>(put);
   }

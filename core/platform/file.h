@@ -92,8 +92,8 @@ class AppendFile : NoCopy {
 // ---- Faults that tests inject ----
 
 /// Called before each system call of AtomicFile: "open", "lock", "write", "sync", "mode", "rename", "close", "unlink",
-/// "list". A result other than 0 is the errno that the call fails with. `bytes` is the length of a write, which may be
-/// reduced, and null for the other calls.
+/// "list". A result other than 0 is the errno that the call fails with. For "write", `bytes` points to the length,
+/// which the function may reduce; for the other calls it is null.
 using FileFault = int (*)(const char* call, size_t* bytes);
 
 /// Called before InputFile reads `bytes` bytes; it may wait, like a slow disk, or throw.

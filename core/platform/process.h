@@ -13,15 +13,17 @@ namespace gradus::platform {
 int allowed_cores();
 /// The core that the calling thread runs on; -1 if the system does not say.
 int current_core();
-/// Moves the calling thread to another allowed core if there is one. It may run on all allowed cores afterwards.
+/// Moves the calling thread from `core` to another allowed core if there is one. Afterwards the thread may run on all
+/// allowed cores again.
 void leave_core(int core);
-/// Restricts the calling thread to these cores; does nothing if there are none.
+/// Restricts the calling thread to these cores; does nothing if `cores` is empty.
 void bind_to_cores(const std::vector<int>& cores);
 
 /// Makes every later fork() call `in_child` in the child, on the thread that forked.
 void on_fork(void (*in_child)());
 
-/// Addresses for `bytes` zero bytes, which take memory only when they are written. Null if the system refuses.
+/// Reserves addresses for `bytes` zero bytes. A page takes up physical memory only once it is written. Returns null if
+/// the system refuses.
 char* map_memory(size_t bytes);
 void unmap_memory(void* data, size_t bytes);
 

@@ -14,13 +14,13 @@ namespace {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 constexpr size_t kAlignment = 64, kLimit = size_t{1} << 62;
-constexpr int kShelves = 16;              // free lists that belong to threads
-constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are in a free list that all threads share
+constexpr int kShelves = 16;              // shelves (sets of free lists) that belong to threads
+constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are on the shelf that all threads share
 
 // Header of a block. It takes 64 bytes, so that the memory after it stays aligned.
 struct Block {
   size_t capacity;
-  size_t bytes;  // requested and counted
+  size_t bytes;  // as requested, and as counted by MemoryStats
   Block* next;   // in its free list
   int shelf;     // number of the Shelf that the block returns to when it is freed
 };
@@ -165,7 +165,7 @@ class CpuRuntime final : public DeviceRuntime {
     for (int64_t most = peak.load(relaxed); most < now && !peak.compare_exchange_weak(most, now, relaxed);) {}
   }
 
-  // Empties the cache and tries once more before it throws.
+  // Allocates a block from the C library. If that fails, it empties the cache and tries once more before it throws.
   Block* from_system(size_t capacity, size_t bytes, int shelf) {
     auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
     void* memory = ask();

@@ -86,7 +86,7 @@ void Graph::abandon() noexcept {
 
 void Graph::replay() {
   GRADUS_CHECK(graph_, DeviceError, "nothing to replay: capture first");
-  if (draws_ > 0) {  // the value is a kernel argument, so several replays may be queued
+  if (draws_ > 0) {  // fill() copies the value at its call, so queued replays keep theirs
     const uint64_t offset = default_generator().advance(draws_);
     current_backend(DeviceType::cuda).fill(random_offset_, Scalar(static_cast<int64_t>(offset)));
   }

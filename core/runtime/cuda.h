@@ -135,12 +135,14 @@ bool is_available();
 inline bool allow_tf32() { return options_detail::cudnn_tf32; }
 inline void set_allow_tf32(bool allow) { options_detail::cudnn_tf32 = allow; }
 
-/// Whether cuDNN uses only engines that give the same bits in every run. True by default (PyTorch: false).
+/// Whether cuDNN uses only those of its engines (implementations of an operation) that give the same bits in every run.
+/// True by default (PyTorch: false).
 inline bool deterministic() { return options_detail::deterministic; }
 inline void set_deterministic(bool only) { options_detail::deterministic = only; }
 
-/// Whether the engine is chosen by timing all of them at the first call of a configuration instead of by cuDNN's
-/// heuristics. False by default. The choice, and with it the last bits of results, may then differ from run to run.
+/// Whether the first call with new shapes or options times the engines that cuDNN's heuristics rank highest and keeps
+/// the fastest, instead of the first one that can run. False by default. The choice, and with it the last bits of
+/// results, may then differ from run to run.
 inline bool benchmark() { return options_detail::benchmark; }
 inline void set_benchmark(bool time) { options_detail::benchmark = time; }
 
@@ -150,7 +152,7 @@ inline void set_benchmark(bool time) { options_detail::benchmark = time; }
 inline bool small_convolutions() { return options_detail::small; }
 inline void set_small_convolutions(bool all) { options_detail::small = all; }
 
-/// Maximum scratch memory of an engine in bytes; 256 MiB by default.
+/// Maximum scratch memory, in bytes, that a cuDNN engine may request; 256 MiB by default.
 inline size_t workspace_limit() { return options_detail::workspace_limit; }
 inline void set_workspace_limit(size_t bytes) { options_detail::workspace_limit = bytes; }
 

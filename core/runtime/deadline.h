@@ -1,4 +1,5 @@
-// Time limits of waits. All timeouts pass through here, so that no length overflows a clock.
+// Time limits of waits. Every timeout is clamped here, because adding a very long one to the current time would
+// overflow.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +28,7 @@ class Deadline {
   bool passed() const { return Clock::now() >= end_; }
   /// Time left, rounded up so that a wait of this length does not end early; 0 once the deadline has passed.
   Milliseconds left() const { return std::max(Milliseconds(0), std::chrono::ceil<Milliseconds>(end_ - Clock::now())); }
-  /// Time left as an argument of poll(2), which is an int.
+  /// Time left in milliseconds as an int, for poll(2); at most one hour.
   int poll_timeout() const { return static_cast<int>(std::min<int64_t>(left().count(), 3'600'000)); }
 
  private:

@@ -35,7 +35,7 @@ void remove_observer(Observer* observer) {
 
 void EventScope::begin(ObservedEvent::Kind kind, const char* name, const char* backend, const char* implementation,
                        Operands operands, int64_t flops, const char* reason) {
-  if (detail::skips_chunks) return;  // nothing is computed
+  if (detail::skips_chunks) return;  // kernels compute nothing on this thread now
   event_ = new ObservedEvent{kind, name, backend, implementation, reason};
   event_->flops = flops;
   for (const Operand& operand : operands) {

@@ -10,7 +10,7 @@
 namespace gradus {
 
 /// One operator (opened by OpScope) or one kernel (opened by the backend that runs it). Events nest. An event that
-/// contains no other event is a leaf; totals count leaves only.
+/// contains no other event is a leaf; totals count leaves only, so that no work is counted twice.
 struct ObservedEvent {
   enum class Kind : uint8_t { op, kernel } kind = Kind::op;
   const char* name = "";            ///< "matmul"
@@ -18,10 +18,10 @@ struct ObservedEvent {
   const char* implementation = "";  ///< kernels: "blocked_avx512"
   const char* reason = "";          ///< kernels: why this implementation was chosen; "" if there is only one
   int shape_count = 0;
-  Shape shapes[4] = {};           ///< the first operands
+  Shape shapes[4] = {};           ///< shapes of the first `shape_count` operands
   int64_t bytes = 0;              ///< kernels: lower bound on the bytes read and written
   int64_t flops = 0;              ///< kernels: floating-point operations
-  double start = 0, seconds = 0;  ///< host time in seconds since the first event; cuda kernels run asynchronously
+  double start = 0, seconds = 0;  ///< host time in s since the first event; on cuda that of the launch
   int depth = 0;
   bool leaf = true;
 };
@@ -54,7 +54,8 @@ inline bool observing() { return detail::observer_count.load(std::memory_order_r
 ///   EventScope kernel("matmul", "openmp", "blocked_avx512", {&a, &b, &y}, 2 * M * N * K);
 class EventScope : NoCopy {
  public:
-  /// A View or MutableView of the kernel. It is read only if an observer is attached; absent views are skipped.
+  /// An operand of the kernel: a pointer to its View or MutableView. The view is examined only if an observer is
+  /// attached; an absent view is skipped.
   struct Operand {
     const StridedLayout* layout;
     const void* const* data;
@@ -62,14 +63,14 @@ class EventScope : NoCopy {
     Operand(const AnyView* view) : layout(view), data(&view->data) {}  // NOLINT(google-explicit-constructor)
   };
   using Operands = std::initializer_list<Operand>;
-  /// A kernel. `reason` names the condition by which the select() function of the kernel's family chose the
-  /// implementation.
+  /// Opens the event of a kernel. `reason` names the condition by which the select() function of the kernel's family
+  /// chose the implementation.
   EventScope(const char* name, const char* backend, const char* implementation, Operands operands, int64_t flops = 0,
              const char* reason = "") {
     if (observing()) [[unlikely]]
       begin(ObservedEvent::Kind::kernel, name, backend, implementation, operands, flops, reason);
   }
-  /// An operator.
+  /// Opens the event of an operator.
   explicit EventScope(const char* name) {
     if (observing()) [[unlikely]]
       begin(ObservedEvent::Kind::op, name, "", "", {}, 0, "");

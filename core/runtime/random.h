@@ -1,15 +1,15 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel random numbers: as easy as
 // 1, 2, 3", SC 2011). One stream definition for all backends.
 //
-// A draw is (seed, offset): the generator assigns a new offset to every random operator. Element i of the result, where
-// i is the row-major logical index, is a function of (seed, offset, i):
+// Each call of a random operator is one draw, identified by (seed, offset). The Generator (below) gives each draw a new
+// offset. Element i of the result, where i is the row-major logical index, is a function of (seed, offset, i):
 //   words(i)   = philox(key = seed, counter = {i lo, i hi, offset lo, offset hi}): four 32-bit words
 //   uniform    : float and halves  (words(i / 4)[i % 4] >> 8) * 2^-24;
 //                double            53 bits of word pair i % 2 of words(i / 2)
 //   bernoulli  : uniform (float stream) < p
 //   randint    : low + (64-bit pair i % 2 of words(i / 2)) * range >> 64
 //   normal     : Box-Muller on the doubles u, v of words(i / 2): sqrt(-2 ln(1 - u)) * (cos, sin)(2 pi v)[i % 2]
-//   randperm   : order of the 64-bit keys, pair i % 2 of words(i / 2), ties by index
+//   randperm   : the indices i, sorted by the 64-bit keys pair i % 2 of words(i / 2); equal keys are ordered by index
 // All arithmetic is in double with explicit fma and without contraction, and log, sin and cos are the polynomials
 // below, so every backend gives the same bits.
 #pragma once
@@ -42,8 +42,8 @@ GRADUS_HOST_DEVICE inline PhiloxWords philox(uint64_t seed, uint64_t offset, uin
 
 namespace random_detail {
 
-// a b + c rounded once, a b, a + b and sqrt(x). A compiler must not contract a product and a sum into one operation; on
-// a GPU the intrinsics prevent that, on the CPU a compiler option (-ffp-contract=off).
+// fused: a b + c, rounded once. times, plus and root: a b, a + b and sqrt(x). A compiler must not contract a product
+// and a sum into one operation; on a GPU the intrinsics prevent that, on the CPU a compiler option (-ffp-contract=off).
 #if defined(__CUDA_ARCH__)
 GRADUS_HOST_DEVICE inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
 GRADUS_HOST_DEVICE inline double times(double a, double b) { return __dmul_rn(a, b); }
@@ -104,7 +104,8 @@ GRADUS_HOST_DEVICE inline float random_unit_float(uint64_t seed, uint64_t offset
 GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset, uint64_t i) {
   return random_detail::pair(philox(seed, offset, i >> 1), i);
 }
-/// Element i of uniform(low, high) in T, from its philox block (i / 4, or i / 2 for doubles). Never `high` itself.
+/// Element i of a uniform draw from [low, high), converted to T. `words` are words(i / 4), or words(i / 2) if T is
+/// double (see the top of this file). If rounding to T gives `high`, the result is `low` instead.
 template <class T>
 GRADUS_HOST_DEVICE inline T random_uniform_of(const PhiloxWords& words, uint64_t i, double low, double high) {
   const double unit = sizeof(T) == 8 ? random_detail::unit(random_detail::pair(words, i))
@@ -135,7 +136,8 @@ GRADUS_HOST_DEVICE inline int64_t random_integer(uint64_t seed, uint64_t offset,
 #endif
   return static_cast<int64_t>(static_cast<uint64_t>(low) + scaled);
 }
-/// Element i of the standard normal stream (Box and Muller 1958). Elements 2 k and 2 k + 1 are a pair.
+/// Element i of the standard normal stream (Box and Muller 1958). Elements 2 k and 2 k + 1 are computed from the same
+/// two uniform numbers.
 GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, uint64_t i) {
   namespace d = random_detail;
   const PhiloxWords words = philox(seed, offset, i >> 1);
@@ -171,7 +173,8 @@ class Generator {
   static void begin_capture(const uint64_t* device_offset);
   /// Returns the number of draws in the capture.
   static uint64_t end_capture();
-  /// Skips `draws` draws and returns the offset before them, which a replay writes to its device offset.
+  /// Reserves the next `draws` offsets and returns the first of them. A replay of a graph with that many draws writes
+  /// it to the device offset.
   uint64_t advance(uint64_t draws) { return offset_.fetch_add(draws); }
 
  private:
@@ -191,6 +194,7 @@ class GeneratorGuard : ScopedValue<Generator*> {
 };
 
 /// The offset of the default generator's next draw; during a capture on this thread, the offset within the capture.
+/// set_draw_position() changes it, so that work that is computed again draws the same numbers again.
 uint64_t draw_position();
 void set_draw_position(uint64_t seed, uint64_t position);
 

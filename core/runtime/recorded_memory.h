@@ -18,7 +18,8 @@ class RecordedMemory {
   virtual DeviceType type() const = 0;
   /// A block aligned to 64 bytes; its last owner frees it, on any thread. Null if the runtime should allocate instead.
   virtual std::shared_ptr<void> allocate(size_t bytes) = 0;
-  /// Copies data from the host into a block; the recording keeps the data. Throws a DeviceError for other addresses.
+  /// Copies `bytes` bytes from the host address `from` to `to`, an address in a block, whose data the recording then
+  /// keeps. Throws a DeviceError if `to` is not in a block.
   virtual void fill(void* to, const void* from, size_t bytes) = 0;
   /// True if kernels run as usual and blocks are only observed (inspect/explain/explain.h).
   virtual bool is_watched() const { return false; }
@@ -43,8 +44,8 @@ inline RecordedMemory* recorded_memory_of(DeviceType type) {
   return memory && memory->type() == type ? memory : nullptr;
 }
 
-/// True if this thread's work on devices of this type is recorded. Their runtime's capturing() is then also true; the
-/// kernels that it captures meanwhile are discarded.
+/// True if this thread's work on devices of this type is recorded. In that case the capturing() of their runtime is
+/// true as well, and the kernels that the runtime captures are discarded.
 inline bool is_recording(DeviceType type) {
   const RecordedMemory* const memory = recorded_memory_of(type);
   return memory && !memory->is_watched();

@@ -44,7 +44,7 @@ class CapturedGraph {
 struct MemoryStats {
   int64_t allocated = 0, peak_allocated = 0;
   int64_t reserved = 0, peak_reserved = 0;
-  int64_t allocations = 0;         ///< calls since the start of the process
+  int64_t allocations = 0;         ///< calls of allocate() since the start of the process
   int64_t system_allocations = 0;  ///< allocations that requested memory from the system
   int64_t retries = 0;             ///< allocations that succeeded only after cached memory was returned to the system
 };
@@ -77,7 +77,7 @@ class DeviceRuntime {
   /// Limits the bytes that tensors hold at once (MemoryStats::allocated). kNoMemoryLimit removes the limit.
   virtual void set_memory_limit(int index, int64_t bytes) = 0;
 
-  /// Page-locked host memory if copies to the device need it; plain memory on the CPU.
+  /// Allocates host memory for copies to and from this device type: page-locked for cuda, plain for the CPU.
   virtual void* allocate_pinned(size_t bytes) = 0;
   virtual void free_pinned(void* data) noexcept = 0;
 
@@ -142,8 +142,9 @@ class StreamGuard : NoCopy {
   const Stream previous_;
 };
 
-/// Registers a function that is called whenever a recording of this thread's work begins or ends (null removes it).
-/// Caches use it to drop results that eager work and a recorded step must not share. Recorders call
+/// Registers the function that is called whenever a recording of this thread's work (a captured graph or a recorded
+/// step) begins or ends; null removes it. A cache of computed arrays uses it to empty itself, because a recorded step
+/// must not use arrays that eager work computed, nor eager work those of a recording. Recorders call
 /// notify_of_capture().
 void on_capture(void (*notify)());
 void notify_of_capture();

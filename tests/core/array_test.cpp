@@ -9,14 +9,14 @@ using gradus::test::contains;
 
 namespace {
 
-// The numbers 0, 1, 2, … in memory order.
+// Returns an int64 array with the elements 0, 1, 2, … in memory order.
 Array counting(const Shape& shape) {
   const Array x = Array::empty(shape, DType::i64);
   for (int64_t i = 0; i < x.numel(); ++i) x.data<int64_t>()[i] = i;
   return x;
 }
 
-// Elements in logical order, computed by index arithmetic only.
+// Returns the elements of x in logical order. Their addresses are computed here from the strides, without the library.
 std::vector<int64_t> elements(const Array& x) {
   std::vector<int64_t> out;
   for (int64_t i = 0; i < x.numel(); ++i) {
@@ -139,7 +139,7 @@ TEST_CASE("view succeeds exactly if elements can be regrouped without a copy") {
   CHECK(x.view({24}).strides() == Strides{1});
   CHECK(x.transpose(0, 1).view({2, 3, 4}).strides() == Strides{3, 1, 6});
   CHECK(elements(x.transpose(0, 1).view({2, 3, 4})) == elements(x.transpose(0, 1)));
-  CHECK(x.slice(1, 0, 6, 2).view({12}).strides() == Strides{2});  // the gap continues across rows
+  CHECK(x.slice(1, 0, 6, 2).view({12}).strides() == Strides{2});  // one stride fits within and between rows
   CHECK(x.slice(1, 0, 4).view({2, 2, 2, 1, 2}).shape() == Shape{2, 2, 2, 1, 2});
   CHECK(elements(x.slice(1, 0, 4).view({2, 2, 2, 1, 2})) == elements(x.slice(1, 0, 4)));
   CHECK_THROWS_WITH(x.slice(1, 0, 4).view({16}), contains("reshape"));
@@ -197,10 +197,10 @@ TEST_CASE("a strided loop visits each element once, in few long runs") {
   const StridedLoop<2> broadcast(a.shape(), {&a.strides(), &c.strides()});
   CHECK(broadcast.ndim == 3);
   CHECK(broadcast.contiguous(1) == false);
-  const Array turned = a.permute({2, 0, 1});  // merges back into memory order
+  const Array turned = a.permute({2, 0, 1});  // sorting restores the order in memory
   const StridedLoop<1> sorted(turned.shape(), {&turned.strides()});
   CHECK(sorted.all_contiguous());
-  // Merges to axis (4), then (2, 3).
+  // In logical order the axes have the sizes 4, 2 and 3; the last two are merged into one of size 6.
   const StridedLoop<1> logical(turned.shape(), {&turned.strides()}, /*logical_order=*/true);
   CHECK((logical.ndim == 2 && logical.shape[0] == 4 && logical.shape[1] == 6));
   CHECK((logical.strides[0][0] == 1 && logical.strides[0][1] == 4));

@@ -150,7 +150,7 @@ TEST_CASE("element conversion saturates through int64, maps nonzero to true, rou
 
 TEST_CASE("devices parse and print") {
   CHECK(Device("cpu") == Device());
-  CHECK(Device("cuda") == Device(kCUDA));  // the current device
+  CHECK(Device("cuda") == Device(kCUDA));  // both mean the current device
   CHECK(Device("cuda").index() == -1);
   CHECK(Device("cuda").str() == "cuda");
   CHECK_FALSE(Device("cuda") == Device("cuda:0"));

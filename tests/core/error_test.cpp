@@ -41,7 +41,7 @@ TEST_CASE("long parts of a message are shortened") {
           const OpContext context(name.c_str());
           GRADUS_FAIL(IoError, "x");
         }).size() < 400);
-  // Lists are concatenated from parts, and only the long names among them are shortened.
+  // A part that is itself a Message, such as a list of names, is not shortened; only each long text in it is.
   detail::Message list;
   for (int i = 0; i < 300; ++i) list << "'name', ";
   CHECK(message_of([&] { GRADUS_FAIL(IoError, list); }).size() == 300 * 8);

@@ -185,7 +185,7 @@ TEST_CASE("a call does not wait for helpers that are busy with another") {
     });
   });
   while (begun == 0) std::this_thread::yield();
-  CHECK(chunks_of(10, 1).size() == 10);  // while the helpers wait in chunks of the first call
+  CHECK(chunks_of(10, 1).size() == 10);  // meanwhile the first call's chunks keep the helpers waiting
   second_done = true;
   first.join();
   CHECK(begun == 2);

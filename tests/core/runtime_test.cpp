@@ -14,5 +14,5 @@ TEST_CASE("format_bytes chooses readable units") {
 
 TEST_CASE("a settled device has an index") {
   CHECK(settled(Device("cpu")) == Device());
-  CHECK(settled(Device(kCUDA, 3)) == Device("cuda:3"));  // does not need a runtime
+  CHECK(settled(Device(kCUDA, 3)) == Device("cuda:3"));  // has an index, so it needs no CUDA runtime
 }

@@ -97,7 +97,7 @@ TEST_CASE("one size may be inferred") {
   CHECK_THROWS_AS(infer_shape({-1, -1}, 12, {12}), ShapeError);
   CHECK_THROWS_AS(infer_shape({5, -1}, 12, {12}), ShapeError);
   CHECK_THROWS_AS(infer_shape({-2, 6}, 12, {12}), ShapeError);
-  CHECK_THROWS_AS(infer_shape({0, -1}, 0, {0}), ShapeError);  // ambiguous
+  CHECK_THROWS_AS(infer_shape({0, -1}, 0, {0}), ShapeError);  // any size would do for -1
   CHECK_THROWS_AS(infer_shape({INT64_MAX, INT64_MAX}, 1, {1}), ShapeError);
   CHECK_THROWS_WITH(infer_shape({5, 5}, 12, {3, 4}), contains("(3, 4)") && contains("(5, 5)"));
 }

@@ -177,7 +177,7 @@ TEST_CASE("OpenMP binds the threads of a team, and none before the first team", 
   CHECK_FALSE(runs_on_openmp());
   CHECK(cores_of(0) == cores);
   if (!use_openmp(2)) return;
-  std::atomic<bool> bound = false, unbound = false;  // threads of a team
+  std::atomic<bool> bound = false, unbound = false;  // set when a thread of a team is bound, or is not
   const auto end = std::chrono::steady_clock::now() + 30s;
   while (!bound && !unbound &&
          std::chrono::steady_clock::now() < end) {  // on a busy machine the pool also serves calls

@@ -1,6 +1,6 @@
 // Functions and their derivatives at the ends of their domains and of the range of numbers, where parts of a formula
-// overflow, underflow or cancel although its result does not. In float32 and float64, on naive and with every
-// instruction set of openmp.
+// overflow, underflow or cancel although its result does not. The functions run in float32 and float64, on the backend
+// naive and with every instruction set of openmp.
 #include <cmath>
 #include <limits>
 
@@ -89,7 +89,7 @@ const End kEnds[] = {
     {GRADUS_CALL(huber_loss(x, zeros_like(x))), kFloat, 3e38, 3e38, 1},
     {GRADUS_CALL(smooth_l1_loss(x, zeros_like(x))), kFloat, -3e38, 3e38, -1},
     {GRADUS_CALL(binary_cross_entropy_with_logits(x, zeros_like(x))), kFloat, 3e38, 3e38, 1},
-    // Of the two numbers x and 0.
+    // Standard deviation and norm of the two numbers x and 0.
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kFloat, 1e20, M_SQRT1_2 * 1e20, M_SQRT1_2},
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kFloat, -1e-25, M_SQRT1_2 * 1e-25, -M_SQRT1_2},
     {GRADUS_CALL(stack({x, zeros_like(x)}).std()), kDouble, 1e200, M_SQRT1_2 * 1e200, M_SQRT1_2},
@@ -109,7 +109,7 @@ bool is_near(double found, double wanted, DType dtype) {
 
 void check_ends(const std::string& on) {
   for (const End& end : kEnds) {
-    // One number, and 19 equal numbers: several full SIMD vectors and a remainder.
+    // Runs each function on one number, and on 19 equal numbers, which fill several SIMD vectors and part of another.
     for (int64_t count : {1, 19}) {
       const bool whole = end.run(zeros({2}, end.dtype)).numel() == 2;
       if (count > 1 && !whole) continue;

@@ -65,8 +65,8 @@ void check_all(DType dtype) {
   }
 }
 
-// Names a derivative that the golden file lacks because it was made from an older list of cases, or "". The comparison
-// would take it for zeros.
+// Returns the name of a derivative that is missing in the golden file, because the file was made from an older list of
+// cases; "" if none is missing. The comparison itself would treat a missing derivative as zeros.
 std::string missing_derivatives(const OpCase& op_case, const Golden& golden) {
   const auto is_tracked = [](const Tensor& dy) { return dy.defined(); };
   if (op_case.order == 0 || std::none_of(golden.directions.dy.begin(), golden.directions.dy.end(), is_tracked))
@@ -92,7 +92,7 @@ TEST_CASE("golden values belong to the op cases of this tree") {
     const TensorList inputs = op_cases::make_inputs(op_case, kDouble);
     const Golden golden = golden_of(op_case, kDouble);
     CHECK(differences("input ", golden.inputs, inputs, 0) == "");
-    for (size_t i = 0; i < inputs.size(); ++i) {  // -0 too
+    for (size_t i = 0; i < inputs.size(); ++i) {  // compares the signs of zeros
       if (!inputs[i].is_floating_point() || inputs[i].numel() == 0) continue;
       const Tensor signs = where(inputs[i] == 0, reciprocal(inputs[i]), 0.0);
       CHECK(differences("sign of zeros of input ", {where(golden.inputs[i] == 0, reciprocal(golden.inputs[i]), 0.0)},

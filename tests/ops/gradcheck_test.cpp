@@ -9,7 +9,8 @@ using namespace gradus::op_testing;
 
 namespace {
 
-// Finite differences run the case twice for every element.
+// True if there are few elements. Finite differences run the case twice for every element, so large inputs take too
+// long.
 bool is_small(const TensorList& inputs) {
   int64_t elements = 0;
   for (const Tensor& x : inputs) elements += x.numel();
@@ -21,7 +22,7 @@ void check_all(int order, Layout layout) {
   for (const std::string& backend_name : backend_names()) {
     const BackendGuard guard(backend_name);
     for (const OpCase& op_case : op_cases::all_cases()) {
-      // Conversions to float32 round away the small steps of finite differences.
+      // Finite differences need float64 from inputs to results, because float32 would round away their small steps.
       if (op_case.order < order || !op_case.smooth() || !op_case.runs_in(kDouble)) continue;
       if (op_case.result_dtype.value_or(kDouble) != kDouble) continue;
       if (op_case.contiguous_only && layout != Layout::contiguous) continue;

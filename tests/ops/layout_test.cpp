@@ -1,4 +1,4 @@
-// The memory layout of results.
+// Tests the memory layout (strides) of the results of operators.
 #include <algorithm>
 
 #include <gradus/tests/catch.h>

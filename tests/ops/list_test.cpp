@@ -88,7 +88,8 @@ TensorList mutations(const Tensor& x, double tolerance) {
   return found;
 }
 
-/// Names a part of `right` of which the comparison of the other tests accepts a wrong version, or "".
+/// `right` holds the correct results and derivatives of a case. Returns the name of one for which the comparison that
+/// the other tests use would accept a wrong version; "" if there is none.
 std::string accepted(const OpCase& op_case, DType dtype, const Computed& right) {
   const double tolerance = tolerance_of(op_case, dtype, right);
   const double largest = tolerance * (op_case.order == 0 ? 1 : op_case.order == 1 ? kGradient : kSecondGradient);

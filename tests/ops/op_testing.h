@@ -16,7 +16,8 @@ using op_cases::OpCase;
 /// The device of the backend of this name.
 Device device_of(const std::string& backend_name);
 
-/// The results and derivatives of an op case. The tensors of inputs and results without a gradient are undefined.
+/// The results and derivatives of an op case. Where an input has no gradient, or a result none to propagate, the tensor
+/// in the list is undefined.
 struct Computed {
   TensorList y;    ///< results
   TensorList g;    ///< gradients of sum(y * dy) with respect to the inputs
@@ -24,8 +25,8 @@ struct Computed {
   TensorList hdy;  ///< gradients of sum(g * v) with respect to dy
 };
 
-/// The factors of the sums that are differentiated: a dy for each result, a v for each input. If the lists are empty,
-/// make_like draws random factors.
+/// The factors in the sums that are differentiated (see Computed): one dy for each result and one v for each input. If
+/// the lists are empty, op_cases::make_like() draws random factors.
 struct Directions {
   TensorList dy, v;
 };

@@ -35,7 +35,7 @@ TEST_CASE("a number in front is a dimension, a boolean is not") {
   CHECK(x.var({0}, 1).equal(x.var({0}, true)));
   CHECK(std::get<0>(x.sort(false)).equal(std::get<0>(x.sort())));
   CHECK(std::get<0>(sort(x, true, 0)).equal(std::get<0>(x.sort(0))));
-  static_assert(!std::is_convertible_v<bool, Pair>);  // in max_pool2d(x, 2, 2, 0, true), true is not a dilation
+  static_assert(!std::is_convertible_v<bool, Pair>);  // so true in max_pool2d(x, 2, 2, 0, true) is no dilation
   static_assert(!std::is_convertible_v<bool, IntArrayRef>);
 }
 
@@ -55,7 +55,7 @@ TEST_CASE("the number on the other side of an operator keeps its digits") {
   CHECK(fmod(tensor({5, -5}), 3).equal(tensor({2, -2})));
   CHECK(remainder(tensor({5, -5}), 3).equal(tensor({2, 1})));
   CHECK(remainder(tensor({5, -5}), tensor({2, -1})).equal(tensor({1, 0})));
-  CHECK(remainder(zeros({0}, kLong), tensor({0})).numel() == 0);  // nothing is divided
+  CHECK(remainder(zeros({0}, kLong), tensor({0})).numel() == 0);  // no element is divided by 0
 }
 
 TEST_CASE("multinomial draws in proportion") {
@@ -70,7 +70,7 @@ TEST_CASE("multinomial draws in proportion") {
     CHECK(drawn.sizes() == Shape{draws});
     auto [values, inverse, counts] = _unique2(drawn, true, false, true);
     CHECK(values.equal(tensor({1, 2, 4})));
-    // Five standard deviations of a count of p n draws are at most 2.5 sqrt(n).
+    // In n draws, the count of a category has a standard deviation of at most sqrt(n) / 2. Five of them are allowed.
     const Tensor expected = tensor({1., 3., 4.}) / 8 * draws;
     CHECK((counts - expected).abs().max().item<double>() < 2.5 * std::sqrt(draws));
 

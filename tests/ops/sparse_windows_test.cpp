@@ -28,8 +28,8 @@ Tensor by_columns(const Tensor& x, const Tensor& w, const Geometry& g, const Sha
   return matmul(w.reshape({g.groups, w.size(0) / g.groups, -1}), in_groups).reshape(y);
 }
 
-// Number of pixels of x beyond the last window. A transposed convolution needs it as output padding, because it follows
-// only from the size of x.
+// Number of pixels of x beyond the last window. A transposed convolution needs this number as its output padding,
+// because it cannot be computed from the size of its input.
 int64_t rest(int64_t size, int64_t padding, int64_t reach, int64_t stride) {
   return (size + 2 * padding - reach) % stride;
 }

@@ -8,7 +8,7 @@ using namespace gradus;
 
 namespace {
 
-// torch.promote_types in the order of the list: u8 i32 i64 f16 bf16 f32 f64 bool.
+// promoted[i][j] is torch.promote_types(types[i], types[j]).
 const DType types[] = {kByte, kInt, kLong, kHalf, kBFloat16, kFloat, kDouble, kBool};
 const DType promoted[8][8] = {
     {kByte, kInt, kLong, kHalf, kBFloat16, kFloat, kDouble, kByte},
@@ -162,7 +162,7 @@ TEST_CASE("bounds that a type does not have are the nearest ones that it has") {
   const Tensor bytes = tensor({0, 7, 255}, kByte);
   CHECK(bytes.clamp(-1, 300).equal(bytes));
   CHECK(bytes.clamp(-9, 6).equal(tensor({0, 6, 6}, kByte)));
-  CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // as torch.result_type says
+  CHECK(bytes.clamp(0.5, 7.5).dtype() == kFloat);  // fractional bounds make the result floating
   CHECK(tensor({1, 2}, kInt).clamp(int64_t{1} << 40).equal(full({2}, INT32_MAX, kInt)));
 }
 
@@ -173,7 +173,7 @@ TEST_CASE("a view of another type has the same bytes") {
   CHECK(x.view(kHalf).sizes() == Shape({2, 8}));
   CHECK(x.view(kHalf).strides() == Strides({8, 1}));
   CHECK(x.view(kLong).sizes() == Shape({2, 2}));
-  CHECK(x[1].view(kByte)[3].item<int>() == 0x40);  // 4.0f
+  CHECK(x[1].view(kByte)[3].item<int>() == 0x40);  // the highest byte of 4.0f
   CHECK(x.view(kDouble).view(kFloat).equal(x));
   CHECK(x.t().view(kInt).sizes() == Shape({4, 2}));
   x.view(kInt).zero_();
@@ -183,5 +183,5 @@ TEST_CASE("a view of another type has the same bytes") {
   CHECK_THROWS_AS(x.narrow(1, 0, 3).view(kDouble), ShapeError);
   CHECK_THROWS_AS(x.narrow(1, 1, 2).view(kDouble), ShapeError);  // begins between two doubles
   CHECK_THROWS_AS(tensor(1.0).view(kDouble), ShapeError);
-  CHECK(tensor({1}).view({}).dim() == 0);  // the empty braces are no sizes, not a dtype
+  CHECK(tensor({1}).view({}).dim() == 0);  // {} is an empty list of sizes, not a dtype
 }

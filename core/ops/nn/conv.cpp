@@ -4,7 +4,7 @@
 
 namespace gradus::ops {
 
-using Wide = __int128;  // holds sums and products of any sizes
+using Wide = __int128;  // holds the sum or product of any two sizes
 
 void check_padding(int64_t padding) {
   constexpr int64_t most = int64_t{1} << 40;
@@ -72,7 +72,7 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
   Shape out = {in[0], filter[0], 0, 0};
   for (int i = 0; i < 2; ++i) {
     GRADUS_CHECK(filter[2 + i] > 0, ShapeError, "kernel sizes must be positive, got weight ", filter);
-    // Exact in 128 bits for any options.
+    // With 128 bits these sums are exact for any geometry.
     const Wide padded = Wide(in[2 + i]) + 2 * Wide(g.padding[i]);
     const Wide reach = reach_of(g, filter, i);
     GRADUS_CHECK(padded >= reach && padded <= INT64_MAX, ShapeError, "kernel reaches over ",
@@ -127,7 +127,8 @@ Conv2dGradients conv2d_backward(const Array& dy, const Array& x, const Array& w,
 Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape, MemoryFormat format,
                            const Conv2dGeometry& given) {
   const Conv2dGeometry geometry = bounded(given, x_shape, w.shape());
-  check_gaps(geometry, x_shape, w.shape(), dy.shape());  // the forward pass of a transposed convolution
+  // The forward pass of a transposed convolution calls this function, and nothing has checked the gaps before.
+  check_gaps(geometry, x_shape, w.shape(), dy.shape());
   Array dx = dy.new_empty(x_shape, format);
   if (dx.numel() == 0) return dx;
   if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);

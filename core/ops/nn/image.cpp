@@ -6,7 +6,7 @@
 
 namespace gradus::ops {
 
-using Wide = __int128;  // holds sums and products of any sizes
+using Wide = __int128;  // holds the sum or product of any two sizes
 
 Shape pool2d_shape(const Shape& x, const Pool2dGeometry& g, bool ceil_mode) {
   Shape out = x;
@@ -74,8 +74,8 @@ Array pick_from_planes(const Array& x, const Array& indices) {
 
 OwnedStencil OwnedStencil::transposed() const {
   OwnedStencil result(size_out());
-  // next[i]: first the number of entries of element i - 1, then the begin of the entries of element i, then the
-  // position of the next entry of element i.
+  // next[i] has three meanings, one after the other: the number of entries of element i - 1, the position of the first
+  // entry of element i, and the position at which the next entry of element i is stored.
   std::vector<int64_t> next(static_cast<size_t>(size_in) + 1);
   for (int64_t from : source) ++next[static_cast<size_t>(from) + 1];
   for (size_t i = 1; i < next.size(); ++i) next[i] += next[i - 1];

@@ -55,7 +55,7 @@ CrossEntropyResult cross_entropy(const Array& x, const Array& target, int64_t ig
   result.log_probabilities = x.new_empty(x.shape());
   result.loss = x.new_empty(reduction == Reduction::none ? target.shape() : Shape());
   result.weight_sum = x.new_empty({});
-  if (target.numel() == 0) {  // the mean of nothing is NaN, its sum 0
+  if (target.numel() == 0) {  // without rows, the mean is NaN and the sum 0
     fill(result.loss, reduction == Reduction::mean ? __builtin_nan("") : 0.0);
     fill(result.weight_sum, 0);
     return result;

@@ -55,7 +55,8 @@ struct OwnedStencil {
   /// Adds input element `from` with weight w to the current output position. end_position() completes that position.
   void add(int64_t from, double w) { source.push_back(from), weight.push_back(w); }
   void end_position() { begin.push_back(static_cast<int64_t>(source.size())); }
-  /// The stencil of the gradient: each entry that leads from input k to output p leads from p to k.
+  /// The stencil of the gradient, in which inputs and outputs change places: an entry from input k to output p becomes
+  /// an entry from input p to output k.
   OwnedStencil transposed() const;
 
   static OwnedStencil identity(int64_t size);
@@ -66,16 +67,18 @@ struct OwnedStencil {
 /// y (N, C, rows.size_out(), columns.size_out()) from x (N, C, rows.size_in, columns.size_in).
 Array resample2d(const Array& x, const OwnedStencil& rows, const OwnedStencil& columns);
 
-/// Means of the windows of average pooling along one axis. A `divisor` other than 0 replaces the number of elements.
+/// The stencil of average pooling along one axis. The sum of a window is divided by its number of elements, or by
+/// `divisor` if that is not 0.
 OwnedStencil average_stencil(int64_t size_in, int64_t size_out, int64_t kernel, int64_t stride, int64_t padding,
                              bool count_include_pad, double divisor);
-/// Window p of adaptive pooling along one axis: its first element, and one past its last element.
+/// Adaptive pooling along one axis: window p consists of the elements [adaptive_begin, adaptive_end).
 inline int64_t adaptive_begin(int64_t p, int64_t size_in, int64_t size_out) { return p * size_in / size_out; }
 inline int64_t adaptive_end(int64_t p, int64_t size_in, int64_t size_out) {
   return ((p + 1) * size_in + size_out - 1) / size_out;
 }
 OwnedStencil adaptive_average_stencil(int64_t size_in, int64_t size_out);
-/// Interpolation along one axis. `scale` is size_out / size_in unless the user gave another value.
+/// Stencils of interpolation along one axis. `scale` is size_out / size_in unless the user gave another value. `exact`
+/// selects torch's mode nearest-exact.
 OwnedStencil nearest_stencil(int64_t size_in, int64_t size_out, double scale, bool exact);
 OwnedStencil linear_stencil(int64_t size_in, int64_t size_out, double scale, bool align_corners);
 OwnedStencil cubic_stencil(int64_t size_in, int64_t size_out, double scale, bool align_corners);
@@ -132,7 +135,7 @@ void update_running_statistics(const KeptStatistics& kept, const Array& mean, co
 struct NormalizeGradients {
   Array dx, dweight, dbias, dresidual;
 };
-/// The ReLU that followed a normalisation, for normalize_backward.
+/// What normalize_backward needs to know about a ReLU that followed the normalisation.
 struct NormalizeRelu {
   Array y = {};        ///< the forward result; if there was no ReLU, y is undefined and the other members are ignored
   Array bias = {};     ///< the bias of the normalisation; only with `alone`
@@ -203,7 +206,7 @@ struct OptimizerEntry {
 
 /// A StepBlock in device memory with step 0, this learning rate, gradient scale 1, found_inf 0 and momentum product 1.
 Array step_block(double learning_rate, Device device);
-/// Writes one scalar of a StepBlock with a kernel; the host does not wait.
+/// Writes `value` to entry number `entry` of a StepBlock. A kernel writes it, so the host does not wait.
 void set_step_block(const Array& block, int entry, double value);
 /// Adds 1 to the step in the block unless its found_inf is set.
 void advance_step(const Array& block);

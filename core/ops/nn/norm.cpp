@@ -69,7 +69,7 @@ Normalized normalize(const Array& x, uint32_t axes, const Array& weight, const A
     return result;
   }
   const Array aligned = relu && residual.defined() ? aligned_with(x, residual) : Array();
-  // Elements per mean.
+  // Number of elements of x that each mean is taken over.
   const double count = static_cast<double>(x.numel()) / static_cast<double>(result.mean.numel());
   backend_of(x).normalize({.x = x,
                            .axes = axes,

@@ -5,8 +5,8 @@
 //   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
 //
 // The graph is the same as without a checkpoint: parameters and other tensors that the function uses get their
-// gradients, hooks run, grad() and create_graph work. Only the tensors that its nodes save are missing until the second
-// run.
+// gradients, hooks run, grad() and create_graph work. Only the tensors that the nodes of the function save for backward
+// are missing until the second run.
 #pragma once
 
 #include <functional>
@@ -35,7 +35,7 @@ class Recomputation final : public SavedKeeper {
   Kept give(size_t place) override;
   void drop(size_t place) override;
 
-  /// Calls visit(tensor) if an argument of the function is a tensor, and for each tensor if it is a list of tensors.
+  /// Calls visit(tensor) for `argument` if it is a tensor, and for each of its elements if it is a list of tensors.
   template <class Argument, class Visit>
   static void for_each_tensor(Argument& argument, const Visit& visit) {
     if constexpr (std::is_same_v<std::remove_const_t<Argument>, Tensor>) visit(argument);
@@ -49,6 +49,7 @@ class Recomputation final : public SavedKeeper {
   };
 
  private:
+  /// One tensor that a node of the function saved. `kept` is empty until the second run.
   struct Place {
     Shape shape;
     DType dtype;
@@ -58,7 +59,7 @@ class Recomputation final : public SavedKeeper {
   void run_again();
 
   std::function<void(const TensorList&)> run_;
-  Node owner_;  // owner of inputs_, which messages name
+  Node owner_;  // the node that owns inputs_; messages show its name, "checkpoint"
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
@@ -85,8 +86,8 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
   if (!GradMode::is_enabled()) return function(inputs...);
   TensorList tensors;
   (Recomputation::for_each_tensor(inputs, [&](const Tensor& tensor) { tensors.push_back(tensor); }), ...);
-  // The second run gets its tensors from the Recomputation, which checks their versions. Handles in `arguments` would
-  // keep their memory alive.
+  // The tensors in `arguments` are dropped, because these handles would keep the memory alive. The second run gets its
+  // tensors from the Recomputation, which checks their versions.
   std::tuple<Inputs...> arguments(inputs...);
   const auto forget = [](Tensor& tensor) { tensor = Tensor(); };
   std::apply([&](auto&... argument) { (Recomputation::for_each_tensor(argument, forget), ...); }, arguments);

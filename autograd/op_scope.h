@@ -262,7 +262,7 @@ class HalfInputs {
  private:
   const OpScope& op_;
   bool any_ = false;
-  DType type_;  // of the results: the inputs' promoted type; scalars count only if all inputs are scalars
+  DType type_;  // the results' type: the promoted type of the non-scalar inputs, or of all if all are scalars
 };
 
 }  // namespace detail
@@ -299,13 +299,13 @@ Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
 
 // ---- Arguments: operands of binary operators, axis numbers, and sets of axes as bit masks (axis_mask) ----
 
-/// x.dim() as the type in which Shape counts.
+/// x.dim() as an int, the type in which Shape counts dimensions.
 inline int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
 
 /// Converts a possibly negative axis to 0 … x.dim() - 1. Throws an IndexError if there is no such dimension.
 inline int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x)); }
 
-/// Restores the axes of `mask`, over which y was reduced, with size 1.
+/// Inserts the axes of `mask`, over which x of shape `x_shape` was reduced to y, into y again with size 1.
 inline Tensor restore_axes(const Tensor& y, const Shape& x_shape, uint32_t mask) {
   return y.reshape(reduced_shape(x_shape, mask, true));
 }
@@ -328,9 +328,9 @@ inline Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a
 /// ValueError (ops::check_fits).
 Scalar number_of(const Scalar& number, DType dtype);
 
-/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, unless the number is of a
-/// higher category, as a float next to an integer tensor (torch.result_type). Next to another number it keeps its own
-/// type.
+/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, or of the promoted type
+/// if the number is of a higher category, for example a float combined with an integer tensor (torch.result_type). If
+/// both operands are numbers, it keeps its own type.
 Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});
 
 }  // namespace gradus

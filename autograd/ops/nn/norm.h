@@ -15,8 +15,8 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
                   const Tensor& bias = {}, bool training = false, double momentum = 0.1, double eps = 1e-5,
                   const Tensor& num_batches_tracked = {}, Loc where = Loc::current());
 /// relu(batch_norm(…) + residual), where residual is optional and has x's shape and type. Runs as one kernel forward
-/// and one kernel backward if the backend has them, and saves only x and the result for backward. Under autocast, a
-/// residual whose type differs from x's is added as by three separate operators.
+/// and one kernel backward if the backend has them, and saves only x and the result for backward. Under autocast, if
+/// the residual's type differs from x's, batch_norm, the addition and the ReLU run as three operators.
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var,
                        const Tensor& weight = {}, const Tensor& bias = {}, bool training = false, double momentum = 0.1,
                        double eps = 1e-5, const Tensor& residual = {}, const Tensor& num_batches_tracked = {},

@@ -87,7 +87,7 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps,
 
   for (size_t k = 0; k < wanted.size(); ++k) {
     const Tensor gradient = analytic[k].cpu().contiguous();
-    // Perturbs each element, in logical order, through an array that shares the input's storage.
+    // Perturbs each element, in row-major order, through a view `element` of the input.
     const Array& numbers = wanted[k].array();
     for (int64_t i = 0; i < numbers.numel(); ++i) {
       Array element = numbers;

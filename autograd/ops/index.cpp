@@ -62,7 +62,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   int64_t consumed = 0, ellipses = 0;
   for (TensorIndex& index : indices) {
     GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
-    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // a mask, as in older NumPy versions
+    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // uint8 tensors are masks, as in PyTorch
       index.tensor = index.tensor.to(kBool, false, false, Loc{});
     consumed += dimensions_of(index);
     ellipses += index.kind == Kind::ellipsis;

@@ -297,7 +297,9 @@ struct LinearRecurrence final : Node {
   }
 };
 
-// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`. dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1].
+// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`.
+// Without `reverse`, dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1] and y[-1] = 1; with it, the order of
+// the elements is reversed.
 struct CumProd final : Node {
   Saved x{this, "x"}, y{this, "y"};
   int axis = 0;
@@ -318,7 +320,7 @@ struct CumProd final : Node {
   }
 };
 
-// The product along an axis. The gradient of an element is dy times the products of the elements before and behind it.
+// The product along an axis. The gradient of an element is dy times the products of the elements before and after it.
 struct Prod final : Node {
   Saved x{this, "x"};
   int axis = 0;

@@ -306,7 +306,7 @@ Tensor trig_slope(TrigFunction function, const Tensor& x) {
     case TrigFunction::asin: return rsqrt((1 - x) * (1 + x));
     case TrigFunction::acos: return -rsqrt((1 - x) * (1 + x));
     case TrigFunction::atan: return reciprocal(1 + square(x));
-    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), divided by max(1, |x|) because the square may overflow
+    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), numerator and denominator times r, because x² may overflow
       const Tensor r = reciprocal(clamp_min(abs(x.detach()), 1));
       return r * rsqrt(square(r) + square(x * r));
     }

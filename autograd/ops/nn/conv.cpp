@@ -145,8 +145,8 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
-    // A convolution of a result with output_padding has so many windows more than x has pixels. x is padded with zeros
-    // for them.
+    // A convolution of a result with output_padding has output_padding / stride (rounded down) more windows along this
+    // axis than x has pixels. x is padded with that many zeros.
     extra[i] /= g.stride[i];
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],

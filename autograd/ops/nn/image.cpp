@@ -63,8 +63,8 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
 }
 
 // Lists, for each element of an axis that gets `before` and `after` more elements, the index of the element that it
-// copies. Negative numbers crop. A circular axis is cropped first, and only what remains is repeated; the other modes
-// may copy elements that the other end crops.
+// copies. Negative numbers crop. A circular axis is cropped first, and only the remaining elements are repeated. The
+// other modes may also copy elements that are cropped at the opposite end.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
   const bool round = mode == kCircular;
   const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
@@ -196,7 +196,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x) : composed(op, padded, x);  // rounds the two sums of the gradient once
+  return count < 3 ? padded(x) : composed(op, padded, x);  // three axes take two calls: rounds the gradient only once
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {

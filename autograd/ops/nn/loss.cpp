@@ -127,8 +127,8 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
                " needs a weight of shape (", classes, ",), got ", weight.sizes());
 }
 
-// The loss of each row i, -log_probabilities[i, classes[i]], or 0 if the row is ignored; then label smoothing, weights
-// and the reduction.
+// Computes the loss of each row i, which is -log_probabilities[i, classes[i]], or 0 if the row is ignored. Then applies
+// label smoothing, weights and the reduction.
 Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
@@ -168,7 +168,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
-  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // no classes give NaN, as no rows do
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // NaN if there are no classes, as for no rows
 }
 
 }  // namespace

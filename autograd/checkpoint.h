@@ -26,7 +26,8 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;
 };
 
-/// Stores the inputs of a function instead of the tensors that the function's nodes would save.
+/// Stores the inputs of a function instead of the tensors that the function's nodes would save, and runs the function
+/// again when backward needs these tensors.
 class Recomputation final : public SavedKeeper {
  public:
   /// `run` calls the function with copies of `inputs` and discards its results.
@@ -76,11 +77,11 @@ class Recomputation final : public SavedKeeper {
 /// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.
 bool is_recomputing();
 
-/// Returns function(inputs…) without keeping what it saves for backward. Inputs are tensors, lists of tensors, or
-/// values that are copied; the result is whatever the function returns. The function may capture other tensors. It must
-/// compute the same results from the same numbers in both runs: an AutogradError reports that the second run saved
-/// other tensors, or that an input was changed in place between the runs. Checkpoints can be nested. Under NoGradGuard
-/// this is a plain call.
+/// Returns function(inputs…) without storing the tensors that its operators save for backward. Inputs are tensors,
+/// lists of tensors, or values that are copied; the result is whatever the function returns. The function may capture
+/// other tensors. It must compute the same results from the same numbers in both runs: an AutogradError reports that
+/// the second run saved other tensors, or that an input was changed in place between the runs. Checkpoints can be
+/// nested. Under NoGradGuard this is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);

@@ -21,8 +21,9 @@ using GradcheckFunction = std::function<TensorList(const TensorList&)>;
 /// are ignored. Throws a ValueError if no result is floating or no input requires gradients.
 bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps = 1e-6, double atol = 1e-5,
                double rtol = 1e-3, bool raise = true);
-/// Applies gradcheck to the gradients: checks second derivatives through create_graph. An undefined gradient counts as
-/// zeros, and a gradient without history as a constant, so that a factor that backward detaches is detected.
+/// Checks second derivatives: applies gradcheck to the function that returns the gradients of `f`, computed with
+/// create_graph. An undefined gradient counts as zeros and a gradient without history as a constant. A backward that
+/// wrongly detaches one of its factors is therefore detected.
 bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps = 1e-6, double atol = 1e-5,
                    double rtol = 1e-3, bool raise = true);
 

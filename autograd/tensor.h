@@ -204,7 +204,7 @@ class Tensor {
     return register_hook(std::function<Tensor(const Tensor&)>(
         [look = std::move(look)](const Tensor& gradient) { return look(gradient), Tensor(); }));
   }
-  /// Removes a hook of either kind. Throws an IndexError if there is no hook with this id.
+  /// Removes a hook that one of the register methods added. Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id) const;
   /// Calls `hook` with this leaf after each gradient is accumulated into it. Returns an id for remove_hook.
   unsigned register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;

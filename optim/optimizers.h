@@ -219,7 +219,7 @@ class LBFGS final : public Optimizer {
     Tensor gradient;
   };
   struct Pair {
-    Tensor step, change;  // of the parameters and of the gradient in one iteration, shape (n)
+    Tensor step, change;  // how parameters and gradient changed in one iteration, shape (n)
   };
   Tensor flat_gradient() const;
   void move(double distance, const Tensor& direction) const;

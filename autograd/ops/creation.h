@@ -26,7 +26,8 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options 
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// start, start + step, … up to but excluding end. The type is int64 if all three are integers, else the default type.
+/// start, start + step, … up to but excluding end. Unless options set the type, it is int64 if start, end and step are
+/// integers, else the default type.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
@@ -58,7 +59,8 @@ Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 /// Normally distributed numbers with the given mean and standard deviation.
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// 1 with probability x[i], else 0. On the CPU a probability that is not in [0, 1] is a ValueError.
+/// Element i of the result is 1 with probability x[i], else 0, in the type of x. On the CPU a probability that is not
+/// in [0, 1] is a ValueError.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
 /// A tensor over memory that the caller keeps alive, or that `deleter` frees with the last tensor that uses it. The

@@ -72,7 +72,7 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
   }
 };
 
-struct NotDifferentiableReduction final : Node {  // argmax, all, any: integers and booleans
+struct NotDifferentiableReduction final : Node {  // argmax, argmin, all, any: results are integers or booleans
   Array forward(const Array& x, ReduceOp op, uint32_t axes, bool keepdim) {
     return ops::reduce(op, x, axes, keepdim, DType::boolean);
   }

@@ -37,7 +37,7 @@ struct Unary final : Node {  // y = op(x); the formulas are in core/formulas/sca
   }
 };
 
-struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; unary_backward handles higher derivatives
+struct UnaryBackward final : Node {  // dx = dy op'(saved); needs no backward (see unary_backward)
   Array forward(const Array& dy, const Array& saved, UnaryOp op, const UnaryArgs& args) {
     return ops::unary_backward(op, dy, saved, args);
   }

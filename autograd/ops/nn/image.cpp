@@ -304,7 +304,7 @@ const char* name_of(InterpolateMode mode) {
   return names[static_cast<int>(mode)];
 }
 
-// Input and output size of one axis, and the scale that converts output positions to input positions.
+// Input and output size of one axis, and the scale by which output positions are divided to get input positions.
 struct Axis {
   int64_t in, out;
   double scale;

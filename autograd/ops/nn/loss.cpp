@@ -223,7 +223,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// Converts x to the type in which losses are computed.
+// Converts x to the type in which losses are computed: float64 for float64, else float32.
 Tensor wide(const Tensor& x) { return x.to(x.dtype() == kDouble ? kDouble : kFloat); }
 
 Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {

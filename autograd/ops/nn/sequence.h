@@ -7,10 +7,10 @@
 
 namespace gradus {
 
-/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx gets no gradient. A
-/// padding_idx of -1 means none, as in LibTorch; in nn::functional negative values count from the end.
-/// scale_grad_by_freq divides the gradient of a row by the number of its occurrences in indices. There are no sparse
-/// gradients: sparse = true is a ValueError.
+/// Returns the rows of `weight` (V, D) at `indices`, an integer tensor of any shape (…), as a tensor (…, D). The row
+/// padding_idx gets no gradient. A padding_idx of -1 means none, as in LibTorch; in nn::functional negative values
+/// count from the end. scale_grad_by_freq divides the gradient of a row by the number of its occurrences in indices.
+/// There are no sparse gradients: sparse = true is a ValueError.
 Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, bool scale_grad_by_freq = false,
                  bool sparse = false, Loc where = Loc::current());
 /// Scales those rows at `indices` whose norm exceeds max_norm down to it, in place and without recording

@@ -70,8 +70,8 @@ class Recomputation final : public SavedKeeper {
   std::recursive_mutex mutex_;  // guards the fields below, and places_ once the first run is over
   bool running_again_ = false;  // the second run is in progress
   size_t next_place_ = 0;       // the next element of places_ that the second run fills
-  bool filled_ = false;         // places_ contain data
-  bool with_history_ = false;   // those data have a history, because backward itself is differentiated
+  bool filled_ = false;         // the second run has filled places_
+  bool with_history_ = false;   // the data in places_ have a history, because backward itself is differentiated
 };
 
 /// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.

@@ -265,7 +265,7 @@ std::string kind_of(const Tensor& input) {
 
 // The anomaly found in the inputs of the last recorded node before it ran; "" if all were finite.
 struct Inputs {
-  uint64_t node = 0;  // its sequence number
+  uint64_t node = 0;  // sequence number of that node
   std::string anomaly;
 };
 thread_local Inputs last_inputs;

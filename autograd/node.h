@@ -276,7 +276,7 @@ class Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   SmallVector<OutputInfo, 1> outputs_;
   Saved* first_saved_ = nullptr;
-  const Tensor* const* inputs_ = nullptr;  // during forward
+  const Tensor* const* inputs_ = nullptr;  // the inputs during forward, otherwise null
   bool in_place_ = false;                  // during forward: input 0 is overwritten
   const char* name_ = "Node";
   std::string module_path_;
@@ -375,7 +375,7 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: this leaf's AccumulateGrad while a graph holds it
   Tensor grad;
-  Ref<SavedKeeper> keeper;  // of a sharded parameter: restores the data for backward
+  Ref<SavedKeeper> keeper;  // set for a sharded parameter; restores its data for backward
   std::unique_ptr<ViewInfo> view;
   // For leaves. Other tensors' hooks are in their grad_fn.
   detail::GradientHooks hooks;

@@ -174,7 +174,7 @@ void RecordedHalfCopies::refresh() const {
 
 void RecordedHalfCopies::replayed() const {
   for (size_t i = 0; i < copies_.size(); ++i) {
-    parameters_[i].array().bump_version();  // eager operators see by the version that the parameter changed
+    parameters_[i].array().bump_version();  // the replay may have written it without increasing the version
     if (copies_[i]) mark_current(*copies_[i], parameters_[i]);
   }
 }

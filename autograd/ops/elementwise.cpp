@@ -52,14 +52,14 @@ struct RSubScalar final : Node {  // y = s - a
   Grads backward(const Tensor& dy) override { return {-dy}; }
 };
 
-struct AddScalar final : Node {  // y = a + s, a - s
+struct AddScalar final : Node {  // y = a + s or a - s
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
     return ops::binary_scalar(op, a, s, false, destination(a));
   }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
-struct MulScalar final : Node {  // y = a s, a / s
+struct MulScalar final : Node {  // y = a s or a / s
   Scalar s;
   BinaryOp op = BinaryOp::mul;
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
@@ -171,7 +171,7 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
   }
 };
 
-struct Atan2 final : Node {  // y = the angle of (b, a)
+struct Atan2 final : Node {  // y = the angle of the point (b, a)
   Saved a{this, "a"}, b{this, "b"};
   Array forward(const Array& A, const Array& B) {
     a = input(0);
@@ -332,7 +332,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
-  OpScope reciprocal("reciprocal", Loc{});  // PyTorch applies the autocast rule of reciprocal
+  OpScope reciprocal("reciprocal", Loc{});  // as in PyTorch, the autocast rule of reciprocal applies to s / b
   return apply<RDivScalar>(op, as_tensor(b, a), a.scalar);
 }
 
@@ -512,7 +512,7 @@ GRADUS_BINARY_COMPARISONS(GRADUS_COMPARISON)
 Tensor bitwise_not(const Tensor& x, Loc where) {
   OpScope op("bitwise_not", where);
   GRADUS_CHECK(!is_floating(x.dtype()), DTypeError, "bitwise operations need integers or booleans, got ", x.dtype());
-  return x.dtype() == DType::boolean ? logical_not(x) : -1 - x;  // two's complement
+  return x.dtype() == DType::boolean ? logical_not(x) : -1 - x;  // -1 - x is ~x in two's complement
 }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {

@@ -270,7 +270,7 @@ struct CumSum final : Node {
     this->axis = axis, this->reverse = reverse;
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
-  Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
+  Grads backward(const Tensor& dy) override {  // dx[k] sums the dy of all partial sums that contain x[k]
     return {apply<CumSum>({"cumsum_backward", Loc{}}, dy, axis, !reverse, dy.dtype())};
   }
 };

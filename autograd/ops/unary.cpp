@@ -63,7 +63,7 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
       const Tensor density = exp(square(saved) * -0.5) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
       return (erf(saved / std::numbers::sqrt2) + 1) * 0.5 + saved * density;
     }
-    case UnaryOp::gelu_tanh: {  // y = x s(u), u = c (x + 0.044715 x^3)
+    case UnaryOp::gelu_tanh: {  // y = x sigmoid(u), u = c (x + 0.044715 x^3)
       const double c = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
       const Tensor square_x = square(saved), s = sigmoid(saved * (1 + 0.044715 * square_x) * c);
       return s + saved * s * (1 - s) * (1 + 0.134145 * square_x) * c;

@@ -178,7 +178,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
   const int64_t channels = x.dim() > 1 ? x.size(-2) : 0, wanted = w.defined() && w.dim() == 3 ? w.size(1) : channels;
   GRADUS_CHECK(groups != 1 || channels == wanted, ShapeError, "weight expects ", wanted,
                " input channels, got x of shape ",
-               x.sizes());  // checked before x gets the shape of an image
+               x.sizes());  // checked here, so that the message shows the shape of the sequence
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
   return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);

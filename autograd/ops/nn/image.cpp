@@ -91,7 +91,7 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
 // lists three.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
-  const auto stencil = [&](int i, int64_t size) {  // i axes from the end
+  const auto stencil = [&](int i, int64_t size) {  // for the axis at -1 - i
     return i < count ? source_stencil(mode, size, pad[2 * i], pad[2 * i + 1], x) : ops::OwnedStencil::identity(size);
   };
   Shape shape = x.sizes();
@@ -150,7 +150,7 @@ void for_each_tap(const Array& image, const Windows& w, Body&& body) {
 
 struct Fold;
 
-struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilation, q …], x including its padding
+struct Unfold final : Node {  // y[n, c, (r, s), p, q] = padded x[n, c, p stride + r dilation, q stride + s dilation]
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& x, const Windows& w) {
     windows = w;
@@ -163,7 +163,7 @@ struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilat
   Grads backward(const Tensor& dy) override;
 };
 
-struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, tap, p, q]
+struct Fold final : Node {  // padded x[n, c, p stride + r dilation, q stride + s dilation] += y[n, c, (r, s), p, q]
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& y, const Windows& w) {
     windows = w;

@@ -270,7 +270,7 @@ Tensor difference(const Tensor& x, const Tensor& target) {
 
 Tensor clamped_log(const Tensor& x) { return x.log().clamp(-100); }
 
-struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), logarithms are at least -100
+struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), each log clamped to >= -100
   Saved x{this, "x"}, target{this, "target"};
   Array forward(const Array& X, const Array& t) {
     x = input(0);
@@ -285,7 +285,7 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
   }
   Grads backward(const Tensor& dy) override {  // finite, even if x is 0 or 1
     const Tensor p = x(), t = target();
-    constexpr double kLeast = 1e-12f;  // PyTorch's value, also for doubles
+    constexpr double kLeast = 1e-12f;  // the float that PyTorch uses, even for doubles
     return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
             needs_grad(1) ? dy * (clamped_log(1 - p) - clamped_log(p)) : Tensor()};
   }
@@ -465,7 +465,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
                x.sizes(), " and ", target.sizes());
   const bool single = x.dim() == 1;
   const Tensor z = wide(single ? x.unsqueeze(0) : x), classes = single ? target.unsqueeze(0) : target;
-  const int64_t no_class = std::numeric_limits<int64_t>::min();  // no class is ignored
+  const int64_t no_class = std::numeric_limits<int64_t>::min();  // an ignore_index that no class has
   const auto pick = [&](const Tensor& from) {
     return -nll_loss(from, classes, {}, Reduction::none, no_class, where).unsqueeze(1);  // (N, 1)
   };

@@ -35,8 +35,8 @@ struct Normalize final : Node, BackwardOfSum {
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false;                // Running::use
-  bool relu = false, alone = false;  // alone: relu without a residual
+  bool fixed = false;                // the value of Running::use
+  bool relu = false, alone = false;  // alone: relu is true and there is no residual
   const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,

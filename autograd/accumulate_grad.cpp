@@ -9,8 +9,8 @@
 namespace gradus {
 namespace {
 
-// Guards AutogradMeta::accumulator. Every recorded operator locks it once for each of its leaves, so a plain mutex,
-// which is cheaper than an ObjectLock, is enough.
+// Guards AutogradMeta::accumulator. This is one plain mutex, because it is cheaper than an ObjectLock and every
+// recorded operator locks it once for each of its leaves.
 std::mutex accumulator_mutex;
 
 // The storage that bind_grad set for a leaf; undefined after unbind_grad.

@@ -242,7 +242,7 @@ std::string text_of(const Parts&... parts) {
   return std::move(message).take();
 }
 
-// "a NaN", "an inf" or "a NaN and an inf"
+// Returns "a NaN", "an inf" or "a NaN and an inf", depending on what `array` contains.
 const char* anomaly_in(const Array& array) {
   const auto any = [&](UnaryOp op) {
     const Array found = ops::unary(op, array);

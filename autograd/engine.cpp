@@ -113,8 +113,9 @@ class BackwardPass {
       for (const Edge& edge : states_.all()[next].node->edges())
         if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
     if (!captures_) return;
-    // Edges lead to nodes made earlier, and accumulators have no edges. Visiting accumulators first and then nodes by
-    // age therefore decides `wanted` for the targets of all edges of a node before the node itself.
+    // Edges lead to nodes made earlier, and accumulators have no edges. If accumulators are visited first and then the
+    // other nodes from the oldest to the newest, `wanted` of a node is decided after that of all nodes to which its
+    // edges lead.
     std::vector<Node*> found;
     for (const NodeState& state : states_.all()) found.push_back(state.node);
     std::sort(found.begin(), found.end(), [](Node* a, Node* b) {

@@ -37,7 +37,7 @@ Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& op
   return finished(std::move(y), options);
 }
 
-// Lets `draw` write random numbers into y and returns it as a tensor.
+// Returns y as a tensor after `draw` has written random numbers into it.
 template <class Draw>
 Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
   draw(y);

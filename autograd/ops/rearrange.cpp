@@ -201,7 +201,8 @@ struct Cat final : Node {
   }
 };
 
-// Split and unbind return several views, whose gradients are joined in one operation.
+// The node of split and unbind, which return several views. Its backward joins the gradients of all views in one
+// operation.
 struct Parts final : Node {
   int64_t axis = 0;
   bool stacked = false;  // unbind: the parts lack the dimension `axis`

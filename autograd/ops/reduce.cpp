@@ -276,7 +276,7 @@ struct CumSum final : Node {
 };
 
 // y[k] = b[k] + a[k] y[k - 1], or y[k + 1] if `reverse`. Its gradient is also a linear recurrence, in the other
-// direction:
+// direction. Without `reverse`:
 // db[k] = dy[k] + a[k + 1] db[k + 1],  da[k] = db[k] y[k - 1]
 struct LinearRecurrence final : Node {
   Saved a{this, "a"}, y{this, "y"};

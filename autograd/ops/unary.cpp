@@ -257,7 +257,8 @@ Array root_of_rest(const Array& x) {
   return step(UnaryOp::sqrt, step(BinaryOp::mul, rest, ops::binary_scalar(BinaryOp::add, x, 1, false)));
 }
 
-// For x > kLarge, asinh(x) and acosh(x) equal ln(2 x) in floating point, which is f(kLarge) + ln(x / kLarge).
+// For x > kLarge, asinh(x) and acosh(x) equal ln(2 x) in floating point. The functions below compute this as f(kLarge)
+// + ln(x / kLarge), where f is asinh or acosh.
 constexpr double kLarge = 1e9;
 
 Array below_large(const Array& x) { return ops::unary(UnaryOp::clamp, x, {-HUGE_VAL, kLarge}); }
@@ -338,7 +339,7 @@ Tensor run_trig(const char* name, TrigFunction function, const Tensor& x, Loc wh
 
 }  // namespace
 
-// Defines functions and methods.
+// Defines the function f(x) and the method x.f().
 #define GRADUS_TRIGONOMETRIC(f)                                                            \
   Tensor f(const Tensor& x, Loc where) { return run_trig(#f, TrigFunction::f, x, where); } \
   Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }

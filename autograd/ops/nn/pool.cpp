@@ -16,7 +16,7 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
   Grads backward(const Tensor& g) override {
     return {apply<PickFromPlanes>({"pick_from_planes", Loc{}}, g, indices.array())};
   }
-  struct PickFromPlanes final : Node {  // y = x[indices] in each plane; without backward, so there is no third derivative
+  struct PickFromPlanes final : Node {  // y = x[indices] in each plane; no backward, so no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }
   };
 };

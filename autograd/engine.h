@@ -13,15 +13,15 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
               std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, const TensorList& inputs = {},
               Loc where = Loc::current());
 
-/// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). If the outputs do not depend
-/// on an input, this is an AutogradError, or with `allow_unused` an undefined gradient. (torch::autograd::grad)
+/// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). An input on which the outputs
+/// do not depend is an AutogradError; with `allow_unused`, its gradient is undefined instead. (torch::autograd::grad)
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
                 std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
                 Loc where = Loc::current());
 
 /// Prevents backward passes of other threads from changing the gradient of a leaf until the end of the scope, so that a
-/// hook may read or write leaf.grad(). Hold it under NoGradGuard, for one leaf at a time, and only while accessing the
-/// gradient: leaves may share a lock.
+/// hook may read or write leaf.grad(). Hold it under NoGradGuard, only while accessing the gradient, and for one leaf
+/// at a time: leaves share a few mutexes, so two threads that each lock two leaves could deadlock.
 class GradLock {
  public:
   explicit GradLock(const Tensor& leaf) : lock_(leaf.impl()->meta.get()) {}

@@ -43,8 +43,9 @@ class ObjectLock {
 /// Returns the id for a new hook of a tensor or module. No two hooks of any kind share an id.
 unsigned new_hook_id();
 
-/// Functions called with gradients or tensors, in the order in which they were added. Several threads may add, remove
-/// and call them. No lock is held while a hook runs, so a hook may change the list and wait for other threads.
+/// A list of functions (hooks) that are called with a gradient or a tensor, in the order in which they were added.
+/// Several threads may add, remove and call them. No lock is held while a hook runs, so a hook may change the list and
+/// wait for other threads.
 template <class Function>
 class HookList {
  public:

@@ -55,7 +55,7 @@ class OpScope {
 
 namespace detail {
 
-/// "MatMul" from the type gradus::(anonymous namespace)::MatMul.
+/// The name of T without its namespaces: "MatMul" for gradus::(anonymous namespace)::MatMul.
 template <class T>
 constexpr std::string_view short_type_name() {
   std::string_view text = __PRETTY_FUNCTION__;  // … [T = ns::Type] or … [with T = ns::Type; …]
@@ -117,7 +117,7 @@ void check_inputs(const Tensor* const* inputs, size_t count);
 void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name);
 /// Makes a tensor from a result of `node`, which is null if the call is not recorded.
 Tensor finish_output(const Ref<Node>& node, Array output);
-/// finish_output for a view of `of`.
+/// Like finish_output, for a result that is a view of `of`. Also stores the base of the view.
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
 /// Throws unless an operator may write into `self`: it must not be a leaf that requires gradients, its view must allow
 /// writing, and its elements must not overlap.
@@ -318,7 +318,7 @@ inline Dims axes_of(uint32_t mask) {
   return axes;
 }
 
-/// Indices, in row-major order, of the elements where a boolean mask is true.
+/// Indices into the flattened mask, in row-major order, of the elements where it is true.
 inline Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
 
 /// Source line of the call, which binary operators receive through their operands.

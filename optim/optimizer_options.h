@@ -112,7 +112,7 @@ class OptimizerOptions {
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
   using Betas = NumberVisitor::Betas;
-  /// The name of the class: "AdamOptions".
+  /// The name of the class, such as "AdamOptions".
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;

@@ -99,8 +99,8 @@ struct Normalize final : Node, BackwardOfSum {
     return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
   }
 
-  // The formulas of Backend::normalize_backward in differentiable operators. Also used if only gradients are needed
-  // that do not depend on x.
+  // The formulas of Backend::normalize_backward in differentiable operators. Also used if neither x nor weight needs a
+  // gradient, because the other gradients do not depend on x.
   Grads differentiable_backward(const Tensor& dy) {
     const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
     Grads gradients(relu ? 4 : 3);

@@ -9,8 +9,8 @@
 namespace gradus {
 namespace {
 
-// Guards AutogradMeta::accumulator. Every recorded operator locks it once for each of its leaves, so a plain mutex,
-// which is cheaper than an ObjectLock, is enough.
+// Guards AutogradMeta::accumulator. This is one plain mutex, because it is cheaper than an ObjectLock and every
+// recorded operator locks it once for each of its leaves.
 std::mutex accumulator_mutex;
 
 // The storage that bind_grad set for a leaf; undefined after unbind_grad.
@@ -32,8 +32,9 @@ void add_to(const Array& sum, const Array& gradient) {
   ops::binary(BinaryOp::add, sum, ops::cast(gradient, sum.dtype()), &sum);
 }
 
-// Adds the gradient to the leaf's under the lock and returns true. If the sum must be a new tensor, because it has a
-// history or because the user also holds the current gradient, returns false and the current gradient in `present`.
+// Adds `gradient` to the leaf's gradient under the lock and returns true. If the sum must be a new tensor, because it
+// has a history or because the user also holds the leaf's gradient, stores that gradient in `present` instead and
+// returns false.
 bool add_in_place(AutogradMeta& meta, const Array& leaf, Tensor& gradient, bool differentiable, Tensor* present) {
   const detail::ObjectLock lock(&meta);
   amp::detail::convert_half_gradient(meta);
@@ -152,7 +153,7 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient) {
     if (add_in_place(meta, leaf.array(), gradient, differentiable, &present)) return;
     Tensor sum = present + gradient;
     const detail::ObjectLock lock(&meta);
-    if (!meta.grad.is_same(present)) continue;  // another thread has replaced it
+    if (!meta.grad.is_same(present)) continue;  // another thread replaced `present`
     std::swap(meta.grad, sum);                  // the old gradient is destroyed after the lock is released
     return;
   }

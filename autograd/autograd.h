@@ -1,7 +1,7 @@
-// Tensors, operators and the engine: the base of layers, optimizers and data sets. An operator (ops; ops/nn for those
-// of nets) makes a node of the graph (node.h, op_scope.h), and the engine walks the graph back to the leaves (engine.h,
-// accumulate_grad.h). mixed_precision has autocast and the half-type copies of parameters, diagnosis has gradcheck,
-// anomaly mode and pictures of the graph.
+// Tensors, operators and the engine: the base of layers, optimizers and data sets. Each operator (in ops, or in ops/nn
+// for neural nets) records a node of the graph (node.h, op_scope.h). The engine walks the graph back to the leaves and
+// accumulates their gradients (engine.h). mixed_precision has autocast and the half-type copies of parameters,
+// diagnosis has gradcheck, anomaly mode and pictures of the graph.
 #pragma once
 
 #include <gradus/autograd/checkpoint.h>

@@ -8,7 +8,8 @@ namespace {
 thread_local constinit bool recomputing = false;
 
 /// Makes this thread draw the same random numbers as an earlier run; other threads keep the default generator. While
-/// the thread captures a CUDA graph, draw_position() counts within the capture, so the destructor restores it.
+/// the thread captures a CUDA graph, draws are counted for the capture and not in a generator, so the destructor
+/// restores that count.
 class GeneratorScope {
  public:
   GeneratorScope(bool active, uint64_t seed, uint64_t offset) : again_(seed), offset_(draw_position()) {
@@ -82,8 +83,8 @@ void Recomputation::run_again() {
   TensorList inputs;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     Tensor input = (*inputs_[i])();
-    // An enclosing checkpoint has recomputed the data without a history. Attach a history, so that a gradient is
-    // computed.
+    // An enclosing checkpoint has recomputed this input without a history. An empty node becomes its history, so that
+    // the input requires gradients as in the first run and the same tensors are saved.
     if (input_has_history_[i] && !input.requires_grad()) {
       input = input.detach();
       input.impl()->need_meta().grad_fn = make_ref<Node>();

@@ -5,8 +5,8 @@
 //   Tensor h = autograd::checkpoint([&](const Tensor& x) { return block->forward(x); }, x);
 //
 // The graph is the same as without a checkpoint: parameters and other tensors that the function uses get their
-// gradients, hooks run, grad() and create_graph work. Only the tensors that its nodes save are missing until the second
-// run.
+// gradients, hooks run, grad() and create_graph work. Only the tensors that the nodes of the function save for backward
+// are missing until the second run.
 #pragma once
 
 #include <functional>
@@ -26,7 +26,8 @@ struct CheckpointOptions {
   bool preserve_rng_state = true;
 };
 
-/// Stores the inputs of a function instead of the tensors that the function's nodes would save.
+/// Stores the inputs of a function instead of the tensors that the function's nodes would save, and runs the function
+/// again when backward needs these tensors.
 class Recomputation final : public SavedKeeper {
  public:
   /// `run` calls the function with copies of `inputs` and discards its results.
@@ -35,7 +36,7 @@ class Recomputation final : public SavedKeeper {
   Kept give(size_t place) override;
   void drop(size_t place) override;
 
-  /// Calls visit(tensor) if an argument of the function is a tensor, and for each tensor if it is a list of tensors.
+  /// Calls visit(tensor) for `argument` if it is a tensor, and for each of its elements if it is a list of tensors.
   template <class Argument, class Visit>
   static void for_each_tensor(Argument& argument, const Visit& visit) {
     if constexpr (std::is_same_v<std::remove_const_t<Argument>, Tensor>) visit(argument);
@@ -49,6 +50,7 @@ class Recomputation final : public SavedKeeper {
   };
 
  private:
+  /// One tensor that a node of the function saved. `kept` is empty until the second run.
   struct Place {
     Shape shape;
     DType dtype;
@@ -58,7 +60,7 @@ class Recomputation final : public SavedKeeper {
   void run_again();
 
   std::function<void(const TensorList&)> run_;
-  Node owner_;  // owner of inputs_, which messages name
+  Node owner_;  // the node that owns inputs_; messages show its name, "checkpoint"
   std::vector<std::unique_ptr<Saved>> inputs_;
   std::vector<bool> input_has_history_;
   const bool preserve_rng_state_;
@@ -68,25 +70,25 @@ class Recomputation final : public SavedKeeper {
   std::recursive_mutex mutex_;  // guards the fields below, and places_ once the first run is over
   bool running_again_ = false;  // the second run is in progress
   size_t next_place_ = 0;       // the next element of places_ that the second run fills
-  bool filled_ = false;         // places_ contain data
-  bool with_history_ = false;   // those data have a history, because backward itself is differentiated
+  bool filled_ = false;         // the second run has filled places_
+  bool with_history_ = false;   // the data in places_ have a history, because backward itself is differentiated
 };
 
 /// True while a checkpointed function runs for the second time. A layer that counts its calls must not count this one.
 bool is_recomputing();
 
-/// Returns function(inputs…) without keeping what it saves for backward. Inputs are tensors, lists of tensors, or
-/// values that are copied; the result is whatever the function returns. The function may capture other tensors. It must
-/// compute the same results from the same numbers in both runs: an AutogradError reports that the second run saved
-/// other tensors, or that an input was changed in place between the runs. Checkpoints can be nested. Under NoGradGuard
-/// this is a plain call.
+/// Returns function(inputs…) without storing the tensors that its operators save for backward. Inputs are tensors,
+/// lists of tensors, or values that are copied; the result is whatever the function returns. The function may capture
+/// other tensors. It must compute the same results from the same numbers in both runs: an AutogradError reports that
+/// the second run saved other tensors, or that an input was changed in place between the runs. Checkpoints can be
+/// nested. Under NoGradGuard this is a plain call.
 template <class Function, class... Inputs>
 auto checkpoint(const CheckpointOptions& options, Function function, const Inputs&... inputs) {
   if (!GradMode::is_enabled()) return function(inputs...);
   TensorList tensors;
   (Recomputation::for_each_tensor(inputs, [&](const Tensor& tensor) { tensors.push_back(tensor); }), ...);
-  // The second run gets its tensors from the Recomputation, which checks their versions. Handles in `arguments` would
-  // keep their memory alive.
+  // The tensors in `arguments` are dropped, because these handles would keep the memory alive. The second run gets its
+  // tensors from the Recomputation, which checks their versions.
   std::tuple<Inputs...> arguments(inputs...);
   const auto forget = [](Tensor& tensor) { tensor = Tensor(); };
   std::apply([&](auto&... argument) { (Recomputation::for_each_tensor(argument, forget), ...); }, arguments);

@@ -87,7 +87,7 @@ bool gradcheck(const GradcheckFunction& f, const TensorList& inputs, double eps,
 
   for (size_t k = 0; k < wanted.size(); ++k) {
     const Tensor gradient = analytic[k].cpu().contiguous();
-    // Perturbs each element, in logical order, through an array that shares the input's storage.
+    // Perturbs each element, in row-major order, through a view `element` of the input.
     const Array& numbers = wanted[k].array();
     for (int64_t i = 0; i < numbers.numel(); ++i) {
       Array element = numbers;
@@ -242,7 +242,7 @@ std::string text_of(const Parts&... parts) {
   return std::move(message).take();
 }
 
-// "a NaN", "an inf" or "a NaN and an inf"
+// Returns "a NaN", "an inf" or "a NaN and an inf", depending on what `array` contains.
 const char* anomaly_in(const Array& array) {
   const auto any = [&](UnaryOp op) {
     const Array found = ops::unary(op, array);
@@ -265,7 +265,7 @@ std::string kind_of(const Tensor& input) {
 
 // The anomaly found in the inputs of the last recorded node before it ran; "" if all were finite.
 struct Inputs {
-  uint64_t node = 0;  // its sequence number
+  uint64_t node = 0;  // sequence number of that node
   std::string anomaly;
 };
 thread_local Inputs last_inputs;

@@ -13,7 +13,7 @@
 namespace gradus {
 namespace {
 
-// A gradient requested by a caller of grad(), taken from the gradients that arrive at a node.
+// A gradient that a caller of grad() or backward() requested with `inputs`: the one that arrives at the edge `at`.
 struct Capture {
   Edge at;
   Tensor gradient;
@@ -24,9 +24,9 @@ struct NodeState {
   Node* node = nullptr;
   int waiting = 0;  // number of incoming edges that have not delivered a gradient yet
   bool queued = false;
-  bool wanted = true;  // with captures: true if the node leads to one
-  Grads gradients;     // gradients of its outputs, summed so far
-  Tensor addend;       // second summand of gradients[0], which a BackwardOfSum adds itself
+  bool wanted = true;  // if there are captures: true if the node is or leads to one of their nodes
+  Grads gradients;     // gradients of the node's outputs, summed so far
+  Tensor addend;       // second summand of gradients[0], if the node is a BackwardOfSum
 };
 
 // Maps nodes to their states: a hash table with open addressing, hashed by sequence number. The nodes of a graph have
@@ -113,8 +113,9 @@ class BackwardPass {
       for (const Edge& edge : states_.all()[next].node->edges())
         if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
     if (!captures_) return;
-    // Edges lead to nodes made earlier, and accumulators have no edges. Visiting accumulators first and then nodes by
-    // age therefore decides `wanted` for the targets of all edges of a node before the node itself.
+    // Edges lead to nodes made earlier, and accumulators have no edges. If accumulators are visited first and then the
+    // other nodes from the oldest to the newest, `wanted` of a node is decided after that of all nodes to which its
+    // edges lead.
     std::vector<Node*> found;
     for (const NodeState& state : states_.all()) found.push_back(state.node);
     std::sort(found.begin(), found.end(), [](Node* a, Node* b) {
@@ -139,7 +140,7 @@ class BackwardPass {
     return gradient.use_count() == 1 && gradient.array().storage().is_exclusive() && !gradient.array().may_overlap();
   }
 
-  // Adds a gradient to what has arrived for output `output_nr` of a node.
+  // Adds a gradient to the sum of those that have arrived for output `output_nr` of a node.
   void deliver(NodeState& state, uint32_t output_nr, Tensor gradient) {
     if (state.gradients.size() <= output_nr)
       state.gradients.resize(std::max<size_t>(output_nr + 1, state.node->outputs().size()));
@@ -276,7 +277,7 @@ class BackwardPass {
   }
 
   const bool keep_graph_, create_graph_;
-  const Grads* given_ = nullptr;  // arguments of the running node's backward
+  const Grads* given_ = nullptr;  // the gradients that the running node's backward got; null outside of backward
   std::vector<Capture>* captures_ = nullptr;
   StateTable states_;
   std::priority_queue<Ready> ready_;

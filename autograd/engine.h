@@ -13,15 +13,15 @@ void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
               std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, const TensorList& inputs = {},
               Loc where = Loc::current());
 
-/// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). If the outputs do not depend
-/// on an input, this is an AutogradError, or with `allow_unused` an undefined gradient. (torch::autograd::grad)
+/// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). An input on which the outputs
+/// do not depend is an AutogradError; with `allow_unused`, its gradient is undefined instead. (torch::autograd::grad)
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
                 std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
                 Loc where = Loc::current());
 
 /// Prevents backward passes of other threads from changing the gradient of a leaf until the end of the scope, so that a
-/// hook may read or write leaf.grad(). Hold it under NoGradGuard, for one leaf at a time, and only while accessing the
-/// gradient: leaves may share a lock.
+/// hook may read or write leaf.grad(). Hold it under NoGradGuard, only while accessing the gradient, and for one leaf
+/// at a time: leaves share a few mutexes, so two threads that each lock two leaves could deadlock.
 class GradLock {
  public:
   explicit GradLock(const Tensor& leaf) : lock_(leaf.impl()->meta.get()) {}
@@ -50,7 +50,8 @@ class AnomalyGuard : detail::ScopedValue<bool> {
 };
 
 /// Interface of a node whose backward also accepts the gradient of its only output as two summands, which saves adding
-/// them first. The engine looks for this interface when the second gradient arrives.
+/// them first. When the last gradient of the output arrives, the engine passes the sum of the earlier ones and this
+/// last one as the two summands.
 class BackwardOfSum {
  public:
   /// True if the kernel of the current backend adds the two summands itself.
@@ -71,7 +72,8 @@ class AccumulateGrad final : public Node {
   void accumulate(Tensor gradient) const;
   bool is_accumulator() const override { return true; }
   const Tensor& leaf() const { return leaf_; }
-  /// True if the engine may deliver the gradient in a half type without converting it.
+  /// True if the engine may deliver a gradient of a half type without converting it to float32: the leaf is float32 and
+  /// has neither a gradient nor hooks yet.
   bool takes_half() const;
 
  private:
@@ -93,8 +95,8 @@ void unbind_grad(const AutogradMeta& meta);
 void accumulate_and_notify(const Tensor& leaf, Tensor gradient);
 /// Adds `gradient` to leaf.grad(). Writes into the storage bound with bind_grad if there is one, into the old gradient
 /// if nothing else holds it, and into a new tensor otherwise. The result keeps the leaf's strides. If `gradient` is the
-/// only handle to its array, that array is used without a copy. A gradient of a half type is converted only when grad()
-/// is called. Several threads may call this for one leaf at the same time.
+/// only handle to its array, that array is used without a copy. A gradient of a half type may be stored unconverted;
+/// grad() then converts it to float32. Several threads may call this for one leaf at the same time.
 void accumulate_grad(const Tensor& leaf, Tensor gradient);
 
 namespace detail {
@@ -104,14 +106,14 @@ void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);
 /// Called under AnomalyGuard after forward: if `result` contains a NaN or infinity, throws an AutogradError that names
 /// the operator and its layer, or the input that note_inputs found.
 void check_result(const Node& node, const Array& result);
-/// Describes which incoming gradient of `node`, or which tensor it saved, already contains a NaN or infinity; "" if
-/// none does.
+/// Describes the first incoming gradient of `node` (in `dys`, or the second summand `addend` of a BackwardOfSum) or the
+/// first tensor saved by `node` that already contains a NaN or infinity; "" if none does.
 std::string anomaly_before_backward(const Node& node, const Grads& dys, const Tensor& addend);
 /// If `gradient` contains a NaN or infinity, throws an AutogradError that names the node, or describes what
 /// anomaly_before_backward found (`before`).
 void check_gradient(const Node& node, const Array& gradient, const std::string& before);
-/// A node's backward may overwrite `dy` if this returns true: the engine passed it this gradient, and nothing else
-/// refers to its memory.
+/// Returns true if the backward that is running may overwrite `dy`: the engine passed `dy` to it, and nothing else
+/// refers to the memory of `dy`.
 bool is_handed_over(const Tensor& dy);
 }  // namespace detail
 

@@ -69,7 +69,8 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   auto listed = [&](const TensorList& list, const Tensor& tensor) {
     return std::any_of(list.begin(), list.end(), same(tensor));
   };
-  for (const Tensor& written : context.dirty_) written.array().bump_version();  // forward may use data_ptr
+  // forward may have written through data_ptr(), which does not increase the version.
+  for (const Tensor& written : context.dirty_) written.array().bump_version();
   const TensorList raw = results;
   for (Tensor& result : results) {
     if (!result.defined() || !is_floating(result.dtype()) || listed(context.non_differentiable_, result)) {
@@ -81,7 +82,8 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
       detail::finish_in_place(result, node);
       continue;
     }
-    // An input that forward returns unchanged, or a view made inside, becomes a new tensor.
+    // Even an input that forward returns unchanged, or a view that it made, becomes a new tensor, whose history is
+    // `node`.
     result = detail::finish_output(node, result.array());
   }
   for (const Tensor& tensor : context.to_save_) {

@@ -57,7 +57,7 @@ class SavedValue {
 
 class FunctionNode;
 
-/// Carries what forward saves to backward.
+/// The object through which forward passes to backward what backward needs. Every call of apply() has its own.
 class AutogradContext {
  public:
   /// Saves inputs or outputs of forward for backward. get_saved_variables() throws an AutogradError if one of them was
@@ -79,7 +79,7 @@ class AutogradContext {
   FunctionNode* node_ = nullptr;
 };
 
-/// The node of every custom Function<T>. It is no template: it gets T's functions as arguments.
+/// The node of every custom Function<T>. It is not a template, because it receives T's functions as arguments.
 class FunctionNode final : public Node {
  public:
   using Backward = TensorList (*)(AutogradContext*, const TensorList&);
@@ -101,7 +101,7 @@ class FunctionNode final : public Node {
   Backward backward_;
   std::recursive_mutex mutex_;  // serializes calls of backward_, because user functions may change their context
   std::vector<std::unique_ptr<Saved>> kept_;
-  std::vector<int> input_of_argument_;  // the edge of each argument, -1 if the argument is not a tensor
+  std::vector<int> input_of_argument_;  // index of each argument's edge, -1 if it is not a tensor
 };
 
 template <class T>

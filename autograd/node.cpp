@@ -88,7 +88,7 @@ std::vector<std::pair<uint32_t, Tensor>> Node::retaining() const {
   std::vector<std::pair<uint32_t, Tensor>> tensors;
   const detail::ObjectLock lock(this);
   for (const Retain& retain : retains_)
-    // Fails if the tensor is being destroyed; its destructor waits for the lock.
+    // Returns null if the tensor is being destroyed. Its destructor waits for this lock, so the pointer is still valid.
     if (Ref<TensorImpl> alive = Ref<TensorImpl>::lock(retain.tensor))
       tensors.emplace_back(retain.output_nr, Tensor(std::move(alive)));
   return tensors;
@@ -133,7 +133,7 @@ void Saved::keep(const Array& array, const Tensor& tensor) {
 
 Saved& Saved::operator=(const Tensor& tensor) {
   if (!tensor.defined()) return *this;
-  const bool recorded = !owner_->edges().empty();  // else the node exists only during the call
+  const bool recorded = !owner_->edges().empty();  // otherwise the node exists only during the call of forward
   GRADUS_CHECK(
       !(recorded && tensor.impl()->inference), AutogradError,
       "Inference tensors cannot be saved for backward. This one was made in InferenceMode; clone() it outside");
@@ -152,7 +152,7 @@ Saved& Saved::operator=(Own own) {
   return *this = own.array;
 }
 
-// Asks the keeper for the data; returns nothing if there is no keeper. The data are not stored here, so that a later
+// Returns the data from the keeper, or nothing if there is no keeper. The data are not stored here, so that a later
 // pass that needs them with a history can ask again.
 std::optional<SavedKeeper::Kept> Saved::from_keeper() const {
   if (!has_keeper_) return std::nullopt;

@@ -43,8 +43,9 @@ class ObjectLock {
 /// Returns the id for a new hook of a tensor or module. No two hooks of any kind share an id.
 unsigned new_hook_id();
 
-/// Functions called with gradients or tensors, in the order in which they were added. Several threads may add, remove
-/// and call them. No lock is held while a hook runs, so a hook may change the list and wait for other threads.
+/// A list of functions (hooks) that are called with a gradient or a tensor, in the order in which they were added.
+/// Several threads may add, remove and call them. No lock is held while a hook runs, so a hook may change the list and
+/// wait for other threads.
 template <class Function>
 class HookList {
  public:
@@ -107,8 +108,8 @@ using GradientHooks = HookList<std::function<Tensor(const Tensor&)>>;
 
 }  // namespace detail
 
-/// The destination of a gradient: output number `input` of `node`, whose backward takes that gradient as an argument. A
-/// null node means that no gradient is needed.
+/// The destination of a gradient: `node`, whose backward takes the gradient of its output number `input` as an
+/// argument. A null node means that no gradient is needed.
 struct Edge {
   Ref<Node> node;
   uint32_t input = 0;
@@ -140,16 +141,18 @@ class SavedKeeper : public RefCounted {
   static inline thread_local constinit SavedKeeper* current_ = nullptr;
 };
 
-/// A tensor kept for backward. Detects on use that it was changed in place after saving, is listed by its node, and
-/// does not keep its own node alive if it is that node's output.
+/// A tensor that a node, its owner, keeps for backward; Node::saved() lists them. Reading it throws if the tensor was
+/// changed in place after it was saved. An output of the owner is saved without its history, so that the node does not
+/// keep itself alive.
 class Saved {
  public:
   Saved(Node* owner, const char* name);
   Saved(const Saved&) = delete;
   /// Saves an input (see Node::input) with its history, so that backward itself can be differentiated.
   Saved& operator=(const Tensor& tensor);
-  /// Saves data that are never differentiated (masks, indices), or an output wrapped by Node::own.
+  /// Saves data that are never differentiated, such as masks and indices.
   Saved& operator=(const Array& array);
+  /// An output of the node, wrapped by Node::own. Its history is attached when it is read.
   struct Own {
     Array array;
     uint32_t output_nr;
@@ -229,7 +232,8 @@ class Node : public RefCounted {
   /// runs the ready node with the highest number first.
   uint64_t sequence() const { return sequence_; }
 
-  /// What the engine converts or checks the gradient of an output against.
+  /// Properties of an output. The engine converts a gradient of this output to the shape and type, and checks its
+  /// device.
   struct OutputInfo {
     Shape shape;
     DType dtype;
@@ -243,7 +247,8 @@ class Node : public RefCounted {
 
   const Saved* saved() const { return first_saved_; }
 
-  /// Called by the engine before backward with the gradients of outputs. A defined result replaces the gradient.
+  /// Hooks that the engine calls with the gradients of outputs before it calls backward. A defined result replaces the
+  /// gradient.
   detail::GradientHooks& output_hooks() { return output_hooks_; }
   const detail::GradientHooks& output_hooks() const { return output_hooks_; }
   /// Makes the engine store the gradient of an output in the grad() of `tensor` (retain_grad). Does not keep `tensor`
@@ -272,7 +277,7 @@ class Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   SmallVector<OutputInfo, 1> outputs_;
   Saved* first_saved_ = nullptr;
-  const Tensor* const* inputs_ = nullptr;  // during forward
+  const Tensor* const* inputs_ = nullptr;  // the inputs during forward, otherwise null
   bool in_place_ = false;                  // during forward: input 0 is overwritten
   const char* name_ = "Node";
   std::string module_path_;
@@ -309,7 +314,7 @@ struct ViewGeometry {
 /// Gradient of a base from the gradient of a view: 0 for elements outside of the view; an element that the view
 /// contains several times gets the sum.
 Tensor gradient_of_base(const Tensor& dview, const ViewGeometry& base, const ViewGeometry& view);
-/// Renews the view's grad_fn if its storage was written since the view was made.
+/// Renews the view's grad_fn if the storage was written since grad_fn was last correct.
 void refresh_view(const Tensor& view);
 /// Called after `node` wrote into `view`: adds the write to the history of the view's base.
 void rebase_history(const Tensor& view, const Ref<Node>& node);
@@ -371,7 +376,7 @@ struct AutogradMeta {
   Ref<Node> grad_fn;
   Node* accumulator = nullptr;  // weak: this leaf's AccumulateGrad while a graph holds it
   Tensor grad;
-  Ref<SavedKeeper> keeper;  // of a sharded parameter: restores the data for backward
+  Ref<SavedKeeper> keeper;  // set for a sharded parameter; restores its data for backward
   std::unique_ptr<ViewInfo> view;
   // For leaves. Other tensors' hooks are in their grad_fn.
   detail::GradientHooks hooks;

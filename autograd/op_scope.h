@@ -55,7 +55,7 @@ class OpScope {
 
 namespace detail {
 
-/// "MatMul" from the type gradus::(anonymous namespace)::MatMul.
+/// The name of T without its namespaces: "MatMul" for gradus::(anonymous namespace)::MatMul.
 template <class T>
 constexpr std::string_view short_type_name() {
   std::string_view text = __PRETTY_FUNCTION__;  // … [T = ns::Type] or … [with T = ns::Type; …]
@@ -117,7 +117,7 @@ void check_inputs(const Tensor* const* inputs, size_t count);
 void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name);
 /// Makes a tensor from a result of `node`, which is null if the call is not recorded.
 Tensor finish_output(const Ref<Node>& node, Array output);
-/// finish_output for a view of `of`.
+/// Like finish_output, for a result that is a view of `of`. Also stores the base of the view.
 Tensor finish_view(const Ref<Node>& node, const Tensor& of, Array output);
 /// Throws unless an operator may write into `self`: it must not be a leaf that requires gradients, its view must allow
 /// writing, and its elements must not overlap.
@@ -262,7 +262,7 @@ class HalfInputs {
  private:
   const OpScope& op_;
   bool any_ = false;
-  DType type_;  // of the results: the inputs' promoted type; scalars count only if all inputs are scalars
+  DType type_;  // the results' type: the promoted type of the non-scalar inputs, or of all if all are scalars
 };
 
 }  // namespace detail
@@ -299,13 +299,13 @@ Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
 
 // ---- Arguments: operands of binary operators, axis numbers, and sets of axes as bit masks (axis_mask) ----
 
-/// x.dim() as the type in which Shape counts.
+/// x.dim() as an int, the type in which Shape counts dimensions.
 inline int ndim_of(const Tensor& x) { return static_cast<int>(x.dim()); }
 
 /// Converts a possibly negative axis to 0 … x.dim() - 1. Throws an IndexError if there is no such dimension.
 inline int axis_of(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x)); }
 
-/// Restores the axes of `mask`, over which y was reduced, with size 1.
+/// Inserts the axes of `mask`, over which x of shape `x_shape` was reduced to y, into y again with size 1.
 inline Tensor restore_axes(const Tensor& y, const Shape& x_shape, uint32_t mask) {
   return y.reshape(reduced_shape(x_shape, mask, true));
 }
@@ -318,7 +318,7 @@ inline Dims axes_of(uint32_t mask) {
   return axes;
 }
 
-/// Indices, in row-major order, of the elements where a boolean mask is true.
+/// Indices into the flattened mask, in row-major order, of the elements where it is true.
 inline Tensor places_of(const Tensor& mask) { return mask.reshape({-1}, Loc{}).nonzero(Loc{}).select(1, 0, Loc{}); }
 
 /// Source line of the call, which binary operators receive through their operands.
@@ -328,9 +328,9 @@ inline Loc line_of(const Operand& a, const Operand& b) { return a.where.line ? a
 /// ValueError (ops::check_fits).
 Scalar number_of(const Scalar& number, DType dtype);
 
-/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, unless the number is of a
-/// higher category, as a float next to an integer tensor (torch.result_type). Next to another number it keeps its own
-/// type.
+/// Returns x if it is a tensor. A number becomes a scalar tensor of the other operand's type, or of the promoted type
+/// if the number is of a higher category, for example a float combined with an integer tensor (torch.result_type). If
+/// both operands are numbers, it keeps its own type.
 Tensor as_tensor(const Operand& x, const Operand& other, Device device = {});
 
 }  // namespace gradus

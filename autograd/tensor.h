@@ -204,7 +204,7 @@ class Tensor {
     return register_hook(std::function<Tensor(const Tensor&)>(
         [look = std::move(look)](const Tensor& gradient) { return look(gradient), Tensor(); }));
   }
-  /// Removes a hook of either kind. Throws an IndexError if there is no hook with this id.
+  /// Removes a hook that one of the register methods added. Throws an IndexError if there is no hook with this id.
   void remove_hook(unsigned id) const;
   /// Calls `hook` with this leaf after each gradient is accumulated into it. Returns an id for remove_hook.
   unsigned register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
@@ -258,7 +258,7 @@ class Tensor {
   Tensor view(IntArrayRef size, Loc where = Loc::current()) const;
   /// Reinterprets the bytes as elements of another type, without history. If the size of the element type differs, the
   /// last dimension is scaled accordingly and must be contiguous.
-  Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // view({}) passes sizes
+  Tensor view(std::same_as<DType> auto dtype, Loc where = Loc::current()) const {  // view({}) must pass sizes
     return view_as_type(dtype, where);
   }
   Tensor view_as(const Tensor& other, Loc where = Loc::current()) const { return view(other.sizes(), where); }
@@ -282,7 +282,8 @@ class Tensor {
   Tensor unfold(int64_t dim, int64_t size, int64_t step, Loc where = Loc::current()) const;
   Tensor diagonal(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1, Loc where = Loc::current()) const;
   /// Gives this tensor another shape, contiguous and in the same memory. If the memory is too small, allocates more and
-  /// copies the old elements; the others are undefined. Throws an AutogradError for a tensor that requires gradients.
+  /// copies the old elements. The values of additional elements are undefined. Throws an AutogradError for a tensor
+  /// that requires gradients.
   const Tensor& resize_(IntArrayRef size, Loc where = Loc::current()) const;
   /// Resizes to the sizes of `other`.
   const Tensor& resize_as_(const Tensor& other, Loc where = Loc::current()) const {
@@ -453,8 +454,8 @@ class Tensor {
   const Tensor& uniform_(double low = 0, double high = 1, Loc where = Loc::current()) const;
   const Tensor& normal_(double mean = 0, double std = 1, Loc where = Loc::current()) const;
   const Tensor& bernoulli_(double p = 0.5, Loc where = Loc::current()) const;
-  /// Random integers in [low, high); low defaults to 0. Without bounds, integers from 0 to the largest value of the
-  /// type, or, for floating types, to the largest up to which the type represents all integers.
+  /// Random integers in [low, high); low defaults to 0. Without bounds, the integers range from 0 to the largest value
+  /// of the type; for a floating type, to the largest n such that the type represents every integer up to n.
   const Tensor& random_(Loc where = Loc::current()) const;
   const Tensor& random_(int64_t high, Loc where = Loc::current()) const { return random_(0, high, where); }
   const Tensor& random_(int64_t low, int64_t high, Loc where = Loc::current()) const;

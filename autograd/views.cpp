@@ -29,7 +29,7 @@ Tensor view_of(const Tensor& buffer, const ViewGeometry& geometry) {
 
 // Adds `values` to the elements of `buffer` in `window`.
 void add_to_window(const Tensor& buffer, ViewGeometry window, Tensor values) {
-  // An axis with stride 0 contains the same element several times.
+  // All positions along an axis with stride 0 are the same element, so their values are summed first.
   for (int i = 0; i < window.shape.size(); ++i)
     if (window.strides[i] == 0 && window.shape[i] > 1) {
       values = values.sum({i}, true);
@@ -40,7 +40,8 @@ void add_to_window(const Tensor& buffer, ViewGeometry window, Tensor values) {
     target.add_(values);
     return;
   }
-  // Overlapping windows: add one slice after another along the shortest axis, until a slice contains no element twice.
+  // Several positions of the window are the same element. Slices along the shortest axis are added one after another,
+  // and sliced again until a slice contains no element twice.
   int axis = -1;
   for (int i = 0; i < window.shape.size(); ++i)
     if (window.shape[i] > 1 && (axis < 0 || window.shape[i] < window.shape[axis])) axis = i;
@@ -60,7 +61,7 @@ struct AsStridedView final : Node {
 // that wrote them, the gradient of all other elements is unchanged.
 struct CopySlices final : Node {
   ViewGeometry base, view;
-  Ref<Node> write;  // its input 0 is the old view
+  Ref<Node> write;  // the operator that wrote; its input 0 is the view before the write
 
   Grads backward(const Tensor& dy) override {
     Tensor buffer = zeros({std::max(span_of(base), span_of(view))}, dy.options());
@@ -109,7 +110,7 @@ void refresh_view(const Tensor& view) {
   ViewInfo& info = *meta.view;
   const bool current = info.version.load(std::memory_order_acquire) == view.version();
   if (info.made_in || current || !info.base.requires_grad()) return;
-  Edge edge = gradient_edge(info.base);  // locks the mutex of a leaf
+  Edge edge = gradient_edge(info.base);  // before the lock below, because it may lock another mutex
   Ref<Node> old;                         // destroyed after the lock is released
   std::lock_guard lock(refresh_mutex);
   if (info.version.load(std::memory_order_relaxed) == view.version()) return;

@@ -28,7 +28,8 @@ class AveragedParameters {
     return static_cast<double>(updates) / static_cast<double>(updates + 1);
   }
 
-  /// `tensors` are named, as by named_parameters(). A decay outside of [0, 1] is a ValueError.
+  /// `tensors` maps names to tensors, as the result of named_parameters() does. A decay outside of [0, 1] is a
+  /// ValueError.
   AveragedParameters(const StateDict& tensors, double decay);
   AveragedParameters(const StateDict& tensors, Decay decay);
   /// Averages a module's parameters and optionally its buffers (the statistics of batch norm).

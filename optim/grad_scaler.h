@@ -50,7 +50,8 @@ class GradScaler {
 
   /// Runs optimizer.step() with unscaled gradients. If a gradient contains an infinity or NaN, nothing is changed. If
   /// unscale_() was not called for this optimizer, the step divides the gradients by the scale. For an optimizer
-  /// without a rule, the host waits for the device to find out whether a gradient is infinite or NaN.
+  /// without a rule (Optimizer::has_rule), such as LBFGS, the host waits for the device to find out whether a gradient
+  /// is infinite or NaN.
   void step(optim::Optimizer& optimizer);
 
   /// Sets the scale of the next iteration to `new_scale` or, by default, to a value that depends on whether gradients
@@ -88,7 +89,8 @@ class GradScaler {
   /// The calls made for this optimizer since the last update(). Forgets calls that were recorded in a graph capture
   /// which has ended, and calls made before a capture that has begun.
   Progress& progress_of(optim::Optimizer& optimizer);
-  /// Searches all gradients for infinities and NaN, and divides the gradients by the scale if `divide`.
+  /// Searches all gradients for infinities and NaN, and divides the gradients by the scale if `divide`. Returns
+  /// Progress::scaling, whose factor is 1 if the gradients were divided and 1 / scale if not.
   std::vector<Array> look_at(optim::Optimizer& optimizer, bool divide) const;
   /// Reads an entry of block_, or returns its initial value if scale() has not been called yet.
   double number(int entry) const;

@@ -220,7 +220,7 @@ class ReduceLROnPlateauScheduler {
   ReduceLROnPlateauScheduler(const ReduceLROnPlateauScheduler&) = delete;
   ReduceLROnPlateauScheduler& operator=(const ReduceLROnPlateauScheduler&) = delete;
 
-  /// A NaN is never an improvement.
+  /// Reports the metric of an epoch and reduces the rates if necessary. A NaN is never an improvement.
   void step(double metric);
   double best() const { return best_; }
   std::vector<double> get_last_lr() const;
@@ -249,7 +249,7 @@ class ReduceLROnPlateauScheduler {
   int64_t epoch_ = 0, bad_epochs_ = 0, cooldown_left_ = 0;
 };
 
-/// The class's name in Python.
+/// The name of ReduceLROnPlateauScheduler in PyTorch's Python interface.
 using ReduceLROnPlateau = ReduceLROnPlateauScheduler;
 
 }  // namespace gradus::optim

@@ -1,4 +1,5 @@
-// Options of optimizers: how they enter state dicts, their checks and their rules (core/formulas/optimizer_rules.h).
+// Options of optimizers: how they are written to and read from state dicts, their checks and their rules
+// (core/formulas/optimizer_rules.h).
 #include <algorithm>
 #include <cmath>
 #include <typeinfo>

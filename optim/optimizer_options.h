@@ -29,11 +29,11 @@ class NumberVisitor {
   using Betas = std::tuple<double, double>;
   virtual ~NumberVisitor() = default;
   virtual void operator()(const std::string& name, double& value) = 0;
-  /// Visits 0 or 1.
+  /// Visits a bool as the number 0 or 1.
   void operator()(const std::string& name, bool& value);
-  /// Throws a ValueError if a state dict has a negative or fractional number.
+  /// Visits an integer as a double. Throws a ValueError if the visitor sets it to a negative or fractional number.
   void operator()(const std::string& name, int64_t& value);
-  /// Visits two numbers: name.0 and name.1.
+  /// Visits the two numbers under the names name.0 and name.1.
   void operator()(const std::string& name, Betas& value);
 };
 
@@ -112,7 +112,7 @@ class OptimizerOptions {
   virtual ~OptimizerOptions() = default;
   virtual std::unique_ptr<OptimizerOptions> clone() const = 0;
   using Betas = NumberVisitor::Betas;
-  /// The name of the class: "AdamOptions".
+  /// The name of the class, such as "AdamOptions".
   virtual const char* name() const { return "options"; }
   virtual double get_lr() const = 0;
   virtual void set_lr(double lr) = 0;

@@ -147,7 +147,8 @@ void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamG
   }
 }
 
-// Memory plans call this while they record a step, when cohorts_of_step() would refuse to allocate.
+// Allocates the state itself, because a memory report calls this while it records, when cohorts_of_step() refuses to
+// allocate.
 FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
   auto fresh = std::make_unique<OptimizerState>();
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {

@@ -56,7 +56,8 @@ struct OptimizerState {
 };
 
 /// While this exists, the optimizer has the state that it would have after a first step in which every trainable
-/// parameter had a gradient. Memory plans record steps with it. The optimizer must have a rule.
+/// parameter had a gradient. training/memory_report.h records a step under a FreshState to find the memory that such a
+/// step needs. The optimizer must have a rule.
 class FreshState {
  public:
   explicit FreshState(Optimizer& optimizer);

@@ -26,7 +26,7 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
 /// torch.optim.SGD. With gradient g, parameter p and momentum buffer b:
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g (in the first step b = g);
 ///   p = p - lr (nesterov ? g + momentum b : b)
-/// Options that are negative, or nesterov without momentum or with dampening, are a ValueError.
+/// A negative lr, momentum or weight_decay is a ValueError, as is nesterov without momentum or with dampening.
 using SGD = RuleOptimizer<SGDOptions>;
 
 class LionOptions final : public detail::CheckedOptions<LionOptions> {
@@ -84,7 +84,7 @@ class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
  public:
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   OptimizerRule rule() const override;
-  /// Also multiplies M, the product of the momenta, by mu_t.
+  /// Increments the step count t, then multiplies M by mu_t; NAdam's formula below defines both.
   void advance(const Array& block) const override;
   std::vector<std::pair<int, const char*>> counters() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_)
@@ -219,7 +219,7 @@ class LBFGS final : public Optimizer {
     Tensor gradient;
   };
   struct Pair {
-    Tensor step, change;  // of the parameters and of the gradient in one iteration, shape (n)
+    Tensor step, change;  // how parameters and gradient changed in one iteration, shape (n)
   };
   Tensor flat_gradient() const;
   void move(double distance, const Tensor& direction) const;

@@ -40,11 +40,11 @@ Tensor cast_to(DType dtype, const Tensor& x) {
   return x.to(dtype, false, false, Loc{});
 }
 
-// Records the optimizer's half-type copy of a parameter as a result of the parameter, so that gradients reach the
-// parameter.
+// An operator whose input is a parameter and whose result is the optimizer's half-type copy of it, so that gradients of
+// the copy reach the parameter.
 struct HalfCast final : Node {
   Array forward(const Array&, const Array& copy) { return copy; }
-  // The engine converts dy, unless the optimizer reads gradients of a half type.
+  // The engine converts dy to float32, unless the leaf accepts it in a half type (AccumulateGrad::takes_half).
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
@@ -53,8 +53,8 @@ Tensor cast_parameter(DType dtype, const Tensor& x) {
   return copy.defined() ? gradus::detail::apply_as_is<HalfCast>(x, copy) : cast_to(dtype, x);
 }
 
-// Returns a cast of x, which is cached if x is a float32 parameter. A cast that was made without recording is not used
-// while recording.
+// Returns a cast of x, which is cached if x is a float32 parameter. A cast that was made under NoGradGuard is not used
+// in grad mode, and vice versa.
 Tensor cached_cast(DType dtype, const Tensor& x) {
   const bool kept = autocast.settings.cache_enabled && x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
   if (!kept) return cast_to(dtype, x);

@@ -28,10 +28,11 @@ enum class CastRule : uint8_t {
   refused,         ///< throws an error
 };
 
-/// The rule of the operator named `op`, the name it gives its OpScope.
+/// The rule of the operator that opens its OpScope with the name `op`.
 CastRule cast_rule(DeviceType device, std::string_view op);
 
-/// The device types for which a thread's operators are autocast, and to which type.
+/// For each device type: whether autocast applies to a thread's operators on such devices, and the type to which they
+/// cast.
 struct AutocastSettings {
   bool enabled[kDeviceTypeCount] = {};
   DType dtype[kDeviceTypeCount] = {};
@@ -80,10 +81,12 @@ struct AutocastThread {
 };
 inline thread_local constinit AutocastThread autocast;
 
-/// Adds the rules of `op` to those of this thread, and returns the rules that were in effect before.
+/// Puts the rules of `op` into effect on the device types for which no enclosing operator has a rule. Returns the rules
+/// that were in effect before.
 CastRules open_rules(const char* op);
 
-/// The type to which this thread's rules cast x.
+/// The type to which this thread's rules cast x. Only with `other` does the rule `widest` count: it promotes the types
+/// of both.
 DType type_for(const Tensor& x);
 DType type_for(const Tensor& x, const Tensor& other);
 

@@ -56,7 +56,7 @@ Array half_copy_for_cast(const Tensor& parameter, DType dtype) {
     if (!is_known || !copy->recorded) return {};
     copy->read = true;
   } else if (GradMode::is_enabled() && !is_known) {
-    copy = std::make_shared<HalfCopy>();  // a recorded step keeps the old copy
+    copy = std::make_shared<HalfCopy>();  // a new object, because a recorded step may use the old one
     copy->dtype = dtype;
   } else if (!is_known) {
     return {};
@@ -174,7 +174,7 @@ void RecordedHalfCopies::refresh() const {
 
 void RecordedHalfCopies::replayed() const {
   for (size_t i = 0; i < copies_.size(); ++i) {
-    parameters_[i].array().bump_version();  // replays do not increase the version
+    parameters_[i].array().bump_version();  // the replay may have written it without increasing the version
     if (copies_[i]) mark_current(*copies_[i], parameters_[i]);
   }
 }

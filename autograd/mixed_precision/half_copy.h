@@ -24,16 +24,17 @@ struct HalfCopy {
   uint64_t replays = 0;   // replay_count() when the copy was current
 };
 
-/// Returns the copy if it is current, else an undefined array. If gradients are recorded, requests that the optimizer's
-/// next step write the copy.
+/// Returns the copy if it is current, else an undefined array. In grad mode, also requests that the optimizer's next
+/// step write the copy.
 Array half_copy_for_cast(const Tensor& parameter, DType dtype);
-/// The copy that the optimizer's step must write, made current, if autocast has asked for it since the last step.
-/// Undefined if something still reads the copy, such as a graph retained for another backward pass.
+/// Called by the optimizer's step. If autocast has asked for the copy since the last step, returns the copy, brought up
+/// to date, and the step must write it together with the parameter. Returns an undefined array otherwise, or if
+/// something still refers to the copy, such as a graph retained for another backward pass.
 Array half_copy_for_step(const Tensor& parameter);
 /// Marks the copy as current after the optimizer's step.
 void half_copy_written(const Tensor& parameter);
 
-/// Replaces the parameter's copy, which may be null, and returns the previous one.
+/// Makes `copy`, which may be null, the parameter's copy and returns the previous one.
 std::shared_ptr<HalfCopy> exchange_half_copy(const Tensor& parameter, std::shared_ptr<HalfCopy> copy);
 
 /// The leaf's gradient in the type that backward produced: a half type if autocast read a half copy (grad() would
@@ -42,8 +43,8 @@ Array gradient_for_step(const Tensor& leaf);
 /// Stores a gradient of a half type for the leaf.
 void keep_half_gradient(AutogradMeta& meta, const Array& gradient);
 bool has_half_gradient(const AutogradMeta& meta);
-/// Converts the half gradient to float32 and stores it as the gradient. While recording, a gradient from before the
-/// recording is a ValueError: each replay would add to that same gradient.
+/// Converts the half gradient to float32 and stores it as the gradient. While a step is recorded, a half gradient that
+/// was stored before the recording is a ValueError, because each replay would add to that same gradient.
 void convert_stored_half_gradient(AutogradMeta& meta);
 /// convert_stored_half_gradient() if there is a half gradient.
 inline void convert_half_gradient(AutogradMeta& meta) {
@@ -52,20 +53,20 @@ inline void convert_half_gradient(AutogradMeta& meta) {
 }
 void drop_half_gradient(AutogradMeta& meta);
 
-/// Keeps the copies that a recorded step reads current before and after each replay.
+/// Owns the half copies that a recorded step reads, and keeps them up to date before and after each replay.
 class RecordedHalfCopies {
  public:
   RecordedHalfCopies() = default;
   /// Begins the recording of a step that changes only `parameters`.
   explicit RecordedHalfCopies(std::vector<Tensor> parameters);
-  /// Begins the planning of a step, as if the optimizer kept copies of all parameters in this type. Afterwards the
-  /// caller must give the parameters their old copies back (exchange_half_copy).
+  /// Begins the recording of a step for a memory plan, as if the optimizer kept copies of all float32 parameters in
+  /// `dtype`. Afterwards the caller must restore the old copies of the parameters with exchange_half_copy().
   RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype);
   RecordedHalfCopies(RecordedHalfCopies&&) = default;
   RecordedHalfCopies& operator=(RecordedHalfCopies&&) = default;
   ~RecordedHalfCopies() { close(); }
-  /// Ends the recording: converts parameters that the step changed other than through the optimizer, for example by
-  /// clamp_.
+  /// Ends the recording. Drops the copies that the step did not read, and renews those of parameters that the step
+  /// changed other than through the optimizer, for example by clamp_.
   void end_recording();
   /// Total size of the copies that were read.
   int64_t bytes() const;

@@ -37,7 +37,7 @@ Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& op
   return finished(std::move(y), options);
 }
 
-// Lets `draw` write random numbers into y and returns it as a tensor.
+// Returns y as a tensor after `draw` has written random numbers into it.
 template <class Draw>
 Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
   draw(y);
@@ -159,7 +159,7 @@ Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double ba
   const auto bound = [&](const Scalar& x) { return whole ? std::trunc(x.to_double()) : x.to_double(); };
   const Array exponents = ops::linspace(bound(start), bound(end), steps, DType::f64, options.device());
   Array powers = ops::binary_scalar(BinaryOp::pow, exponents, base, true);
-  if (whole) {  // rounds first, because pow may return 999.9999999999999 for 10^3
+  if (whole) {  // rounds near-integers, because pow may return 999.9999999999999 for 10^3
     const Array nearest = ops::unary(UnaryOp::round, powers);
     const Array error = ops::unary(UnaryOp::abs, ops::binary(BinaryOp::sub, powers, nearest));
     const Array allowed = ops::binary_scalar(BinaryOp::mul, ops::unary(UnaryOp::abs, nearest), 0x1p-50);

@@ -10,7 +10,8 @@ Tensor empty(IntArrayRef size, const TensorOptions& options = {}, Loc where = Lo
 Tensor zeros(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor ones(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 /// If `options` set no dtype, it follows the value: bool, int64 or float32. A value that the dtype cannot represent
-/// (300 in uint8, NaN in int64) is a ValueError; in unsigned types, -1 is the largest number.
+/// (300 in uint8, NaN in int64) is a ValueError. In an unsigned type, a negative integer down to minus the largest
+/// number wraps around: -1 becomes the largest number.
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options = {}, Loc where = Loc::current());
@@ -25,7 +26,8 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options 
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options = {},
                     Loc where = Loc::current());
 
-/// start, start + step, … up to but excluding end. The type is int64 if all three are integers, else the default type.
+/// start, start + step, … up to but excluding end. Unless options set the type, it is int64 if start, end and step are
+/// integers, else the default type.
 Tensor arange(const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor arange(const Scalar& start, const Scalar& end, const Scalar& step, const TensorOptions& options = {},
@@ -38,7 +40,8 @@ Tensor linspace(const Scalar& start, const Scalar& end, int64_t steps, const Ten
 /// then the powers; the exponents in between keep their fractions.
 Tensor logspace(const Scalar& start, const Scalar& end, int64_t steps, double base = 10,
                 const TensorOptions& options = {}, Loc where = Loc::current());
-/// int64 (2, count): rows and columns of the elements on and below (tril) or above (triu) a diagonal of a matrix.
+/// int64 (2, count): rows and columns of the elements on and below (tril) or on and above (triu) a diagonal of a row x
+/// col matrix.
 Tensor tril_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
                     Loc where = Loc::current());
 Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOptions& options = {},
@@ -48,7 +51,7 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset = 0, const TensorOp
 /// manual_seed.
 Tensor rand(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
 Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// int64 in [low, high) unless options say otherwise.
+/// Random integers in [low, high), of type int64 unless options say otherwise.
 Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {},
                Loc where = Loc::current());
 Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
@@ -56,7 +59,8 @@ Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 /// Normally distributed numbers with the given mean and standard deviation.
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
-/// 1 with probability x[i], else 0. On the CPU a probability that is not in [0, 1] is a ValueError.
+/// Element i of the result is 1 with probability x[i], else 0, in the type of x. On the CPU a probability that is not
+/// in [0, 1] is a ValueError.
 Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
 /// A tensor over memory that the caller keeps alive, or that `deleter` frees with the last tensor that uses it. The

@@ -52,14 +52,14 @@ struct RSubScalar final : Node {  // y = s - a
   Grads backward(const Tensor& dy) override { return {-dy}; }
 };
 
-struct AddScalar final : Node {  // y = a + s, a - s
+struct AddScalar final : Node {  // y = a + s or a - s
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
     return ops::binary_scalar(op, a, s, false, destination(a));
   }
   Grads backward(const Tensor& dy) override { return {dy}; }
 };
 
-struct MulScalar final : Node {  // y = a s, a / s
+struct MulScalar final : Node {  // y = a s or a / s
   Scalar s;
   BinaryOp op = BinaryOp::mul;
   Array forward(const Array& a, BinaryOp op, const Scalar& s) {
@@ -94,7 +94,7 @@ struct PowScalar final : Node {  // y = a^n
     return ops::binary_scalar(BinaryOp::pow, A, n, false, destination(A));
   }
   bool backward_in_float32() const override { return true; }
-  Grads backward(const Tensor& dy) override {  // da = dy n a^(n - 1); 0 for n = 0, also at a = 0
+  Grads backward(const Tensor& dy) override {  // da = dy n a^(n - 1); if n = 0 it is 0, even where a = 0
     const double exponent = n.to_double();
     if (exponent == 0) return {zeros_like(dy)};
     return {dy * (a().pow(exponent - 1) * exponent)};
@@ -112,7 +112,7 @@ struct RPowScalar final : Node {  // y = s^b
     return Y;
   }
   bool backward_in_float32() const override { return true; }
-  Grads backward(const Tensor& dy) override {  // db = dy y ln s; for s = 0 the limit 0 if b >= 0
+  Grads backward(const Tensor& dy) override {  // db = dy y ln s; 0 if s = 0 and b >= 0 (the limit)
     const double base = s.to_double();
     const Tensor slope = dy * (y() * std::log(base));
     return {base == 0 ? where(b() >= 0, 0.0, slope) : slope};
@@ -166,12 +166,12 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
   bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
     if (!needs_grad(1)) return {dy, Tensor()};
-    // Not floor(a / b): 1 / 0.1 rounds to 10, but the remainder belongs to the quotient 9.
+    // q is not floor(a / b): 1 / 0.1 rounds to 10, but the remainder of 1 and 0.1 belongs to q = 9.
     return {dy, -dy * div(a(), b(), op == BinaryOp::fmod ? "trunc" : "floor")};
   }
 };
 
-struct Atan2 final : Node {  // y = the angle of (b, a)
+struct Atan2 final : Node {  // y = the angle of the point (b, a)
   Saved a{this, "a"}, b{this, "b"};
   Array forward(const Array& A, const Array& B) {
     a = input(0);
@@ -179,8 +179,8 @@ struct Atan2 final : Node {  // y = the angle of (b, a)
     return ops::binary(BinaryOp::atan2, A, B);
   }
   bool backward_in_float32() const override { return true; }
-  // da = dy b / (a² + b²),  db = -dy a / (a² + b²), and 0 at the origin. Both are divided by the larger magnitude
-  // first, because their squares may overflow or underflow.
+  // da = dy b / (a² + b²),  db = -dy a / (a² + b²), and 0 at the origin. a and b are first divided by the larger
+  // magnitude, because their squares may overflow or underflow.
   Grads backward(const Tensor& dy) override {
     const Tensor size = maximum(a().detach().abs(), b().detach().abs());
     const Tensor unit = where((size > 0).logical_and(isfinite(size)), size, 1.0), A = a() / unit, B = b() / unit;
@@ -202,7 +202,8 @@ struct RoundedDiv final : Node {  // y = a / b rounded towards 0, or down; piece
     const Array a = operand(A, B), b = operand(B, A);
     const Array plain = whole ? ops::divide_integers(a, b) : ops::binary(BinaryOp::div, a, b);
     if (!down) return whole ? plain : ops::cast(ops::unary(UnaryOp::trunc, plain), dtype);
-    // Not floor(a / b): 1 / 0.1 rounds to 10, but the double 0.1 is slightly larger than a tenth, so the floor is 9.
+    // The result is not floor(a / b): 1 / 0.1 rounds to 10, but the double 0.1 is slightly larger than a tenth, so the
+    // exact quotient is below 10 and its floor is 9.
     const Array rest = ops::binary(BinaryOp::fmod, a, b), rest_down = ops::binary(BinaryOp::remainder, a, b);
     const auto one_less = [&](const Array& q) {  // floor is one less than truncation if the remainders differ
       return ops::binary(BinaryOp::sub, q, ops::binary(BinaryOp::ne, rest, rest_down));
@@ -258,7 +259,8 @@ void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   ops::check_fits(alpha, type);
 }
 
-// Returns b multiplied by alpha, for add and sub. `room` holds the product if b is a tensor.
+// Returns b multiplied by alpha, for add and sub. If b is a tensor, the product is stored in `room`, because the
+// returned Operand only points to it.
 Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
   if (alpha.to_double() == 1) return b;
   if (!b.tensor) {
@@ -330,7 +332,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
-  OpScope reciprocal("reciprocal", Loc{});  // PyTorch applies the autocast rule of reciprocal
+  OpScope reciprocal("reciprocal", Loc{});  // as in PyTorch, the autocast rule of reciprocal applies to s / b
   return apply<RDivScalar>(op, as_tensor(b, a), a.scalar);
 }
 
@@ -510,7 +512,7 @@ GRADUS_BINARY_COMPARISONS(GRADUS_COMPARISON)
 Tensor bitwise_not(const Tensor& x, Loc where) {
   OpScope op("bitwise_not", where);
   GRADUS_CHECK(!is_floating(x.dtype()), DTypeError, "bitwise operations need integers or booleans, got ", x.dtype());
-  return x.dtype() == DType::boolean ? logical_not(x) : -1 - x;  // two's complement
+  return x.dtype() == DType::boolean ? logical_not(x) : -1 - x;  // -1 - x is ~x in two's complement
 }
 
 Tensor where(const Tensor& condition, const Operand& a, const Operand& b) {

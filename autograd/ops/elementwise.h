@@ -62,8 +62,8 @@ Tensor acosh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of 
 Tensor atanh(const Tensor& x, Loc where = Loc::current());  ///< the inverse of tanh
 /// log(exp(a) + exp(b)) without overflow.
 Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-/// Replaces NaN by `nan`, and the infinities by posinf and neginf, or by the type's largest and lowest number if not
-/// given.
+/// Replaces NaN by `nan`, by default 0, and the infinities by posinf and neginf, by default the type's largest and
+/// lowest number.
 Tensor nan_to_num(const Tensor& x, std::optional<double> nan = {}, std::optional<double> posinf = {},
                   std::optional<double> neginf = {}, Loc where = Loc::current());
 Tensor erf(const Tensor& x, Loc where = Loc::current());

@@ -15,7 +15,7 @@ namespace {
 // Each element of an index along one dimension addresses either a whole slice of x or a single element of x.
 enum class Access : uint8_t { slices, elements };
 
-struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] = x[i with index[i] at axis]
+struct Take final : Node {  // y[…, i, …] = x[…, index[i], …] for slices; gather() in ops/index.h for elements
   Saved index{this, "index"};
   Shape shape;
   int64_t axis = 0;
@@ -31,7 +31,7 @@ struct Take final : Node {  // y[…, i, …] = x[…, index[i], …], or y[i] =
   }
 };
 
-struct Put final : Node {  // y = x, except where Take would read: there y = source, or x + source
+struct Put final : Node {  // y = x, but source (or x + source) in the elements that Take would read
   Saved index{this, "index"};
   int64_t axis = 0;
   Access access = Access::slices;
@@ -55,7 +55,7 @@ struct Put final : Node {  // y = x, except where Take would read: there y = sou
   }
 };
 
-// Returns a tensor of x's type that has the given shape, all of whose elements are one element in memory.
+// Returns a tensor of x's type and the given shape that is expanded from a single element in memory.
 Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
   return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
 }

@@ -7,16 +7,17 @@
 namespace gradus {
 namespace {
 
-// An index whose integers, slices, None and Ellipsis have been applied: they give `view`. The masks and index tensors
-// that remain select the elements `places` (int64, of any shape) from the `span` dimensions of `view` that start at
-// `axis`, flattened to one dimension.
+// The list of indices after its integers, slices, None and Ellipsis have been applied to x, which gives `view`. The
+// masks and index tensors that remain apply to the `span` dimensions of `view` that start at `axis`. If these are
+// flattened to one dimension, `places` (int64, of any shape) are the selected positions in it.
 struct Advanced {
   Tensor view;
   int axis = 0, span = 0;  // span == 0: no masks or index tensors, the view is the result
   Tensor places;
 };
 
-// One index tensor, or the positions at which one mask is true.
+// One index tensor, or the positions at which one mask is true, for the `span` dimensions of the view that start at
+// `axis`.
 struct Entry {
   int axis, span;
   Tensor places, mask;
@@ -62,7 +63,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   int64_t consumed = 0, ellipses = 0;
   for (TensorIndex& index : indices) {
     GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
-    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // a mask, as in older NumPy versions
+    if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // uint8 tensors are masks, as in PyTorch
       index.tensor = index.tensor.to(kBool, false, false, Loc{});
     consumed += dimensions_of(index);
     ellipses += index.kind == Kind::ellipsis;

@@ -51,7 +51,8 @@ struct TensorIndex {
 
 /// y[…, i, …] = x[…, index[i], …] for a one-dimensional index.
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
-/// y[i] = x[i with index[i] at dim]. y has the shape of index, whose other dimensions may be smaller than those of x.
+/// y[i] = x[j], where the position j is i with coordinate `dim` replaced by index[i]. y has the shape of index, whose
+/// other dimensions may be smaller than those of x.
 inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current()) {
   return x.gather(dim, index, where);
 }
@@ -59,8 +60,9 @@ inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc wher
 /// tensors.
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim = {},
                       Loc where = Loc::current());
-/// A copy of x with y[i with index[i] at dim] = source[i], where source is a tensor or a number. If several indices are
-/// equal, the last one wins. With reduce = "add" the source is added instead.
+/// A copy y of x with y[j] = source[i], where the position j is i with coordinate `dim` replaced by index[i], and
+/// source is a tensor or a number. If several i have the same j, the last one wins. With reduce = "add", source[i] is
+/// added to y[j] instead.
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source);
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce);
 inline Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
@@ -95,8 +97,8 @@ Tensor one_hot(const Tensor& x, int64_t num_classes = -1, Loc where = Loc::curre
 /// Counts how often each of 0, 1, … occurs in x, a vector of integers: int64 (max(x) + 1), or longer if minlength
 /// demands it. With weights (float32 or float64), sums the weights instead.
 Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength = 0, Loc where = Loc::current());
-/// Makes coordinate grids from vectors: result i varies only along dimension i (views). indexing = "xy" swaps the first
-/// two dimensions of the results.
+/// Makes coordinate grids from vectors. Result i is a view that contains vector i along dimension i and repeats it
+/// along the other dimensions. indexing = "xy" swaps the first two dimensions of the results.
 TensorList meshgrid(const TensorList& tensors, std::string_view indexing = "ij", Loc where = Loc::current());
 
 /// Gives access to an element of a CPU tensor as a[i][j], as fast as a pointer does. It does not keep the tensor alive.

@@ -58,8 +58,9 @@ struct Roll final : Node {  // along one dimension
   Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
 };
 
-// Inserts a dimension of size `count` at `at` and merges it with dimension `start` of x. If it is inserted before that
-// dimension (at == start), the whole dimension is repeated; if after it, each element.
+// Inserts a dimension of size `count` at `at` and merges it with dimension `start` of x. If the new dimension comes
+// before that dimension (at == start), the sequence of elements is repeated as a whole; if it comes after, each element
+// is repeated.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
   const Tensor room = x.unsqueeze(at, Loc{});
   Shape shape = room.sizes();
@@ -101,7 +102,8 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
       if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
     return y;
   };
-  // In a composition, the gradient of several repeated dimensions is rounded only once.
+  // If several dimensions are repeated, the gradient is summed once for each. A composition rounds it to a half type
+  // only once.
   const Tensor y = repeated > 1 ? composed(op, by_dimensions, x) : by_dimensions(x);
   return y.array().storage() == x.array().storage() ? y.clone(where) : y;
 }
@@ -199,7 +201,8 @@ struct Cat final : Node {
   }
 };
 
-// Split and unbind return several views, whose gradients are joined in one operation.
+// The node of split and unbind, which return several views. Its backward joins the gradients of all views in one
+// operation.
 struct Parts final : Node {
   int64_t axis = 0;
   bool stacked = false;  // unbind: the parts lack the dimension `axis`
@@ -320,7 +323,7 @@ TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64
   OpScope op("split", where);
   const int axis = axis_of_array(x, dim);
   const int64_t size = x.sizes()[axis];
-  int64_t sum = 0;  // cannot overflow, because it is checked after each addition
+  int64_t sum = 0;  // cannot overflow, because it stops growing once it exceeds `size`
   for (int64_t part : split_sizes) {
     GRADUS_CHECK(part >= 0, ValueError, "sizes must not be negative, got ", part);
     if (sum <= size) sum += std::min(part, size + 1);

@@ -72,7 +72,7 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
   }
 };
 
-struct NotDifferentiableReduction final : Node {  // argmax, all, any: integers and booleans
+struct NotDifferentiableReduction final : Node {  // argmax, argmin, all, any: results are integers or booleans
   Array forward(const Array& x, ReduceOp op, uint32_t axes, bool keepdim) {
     return ops::reduce(op, x, axes, keepdim, DType::boolean);
   }
@@ -270,13 +270,13 @@ struct CumSum final : Node {
     this->axis = axis, this->reverse = reverse;
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
-  Grads backward(const Tensor& dy) override {  // the sum of the gradients of all sums that contain an element
+  Grads backward(const Tensor& dy) override {  // dx[k] sums the dy of all partial sums that contain x[k]
     return {apply<CumSum>({"cumsum_backward", Loc{}}, dy, axis, !reverse, dy.dtype())};
   }
 };
 
 // y[k] = b[k] + a[k] y[k - 1], or y[k + 1] if `reverse`. Its gradient is also a linear recurrence, in the other
-// direction:
+// direction. Without `reverse`:
 // db[k] = dy[k] + a[k + 1] db[k + 1],  da[k] = db[k] y[k - 1]
 struct LinearRecurrence final : Node {
   Saved a{this, "a"}, y{this, "y"};
@@ -297,7 +297,9 @@ struct LinearRecurrence final : Node {
   }
 };
 
-// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`. dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1].
+// y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`.
+// Without `reverse`, dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1] and y[-1] = 1; with it, the order of
+// the elements is reversed.
 struct CumProd final : Node {
   Saved x{this, "x"}, y{this, "y"};
   int axis = 0;
@@ -318,7 +320,7 @@ struct CumProd final : Node {
   }
 };
 
-// The product along an axis. The gradient of an element is dy times the products of the elements before and behind it.
+// The product along an axis. The gradient of an element is dy times the products of the elements before and after it.
 struct Prod final : Node {
   Saved x{this, "x"};
   int axis = 0;

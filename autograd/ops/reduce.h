@@ -41,7 +41,7 @@ inline Tensor argmin(const Tensor& x, std::optional<int64_t> dim = {}, bool keep
                      Loc where = Loc::current()) {
   return x.argmin(dim, keepdim, where);
 }
-/// Over all elements, or along one dimension.
+/// True where all elements, or any element, are true (not 0): over all elements of x, or along one dimension.
 inline Tensor all(const Tensor& x, std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) {
   return x.all(dim, keepdim, where);
 }

@@ -327,7 +327,7 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
 
 Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<int64_t> storage_offset,
                           Loc where) const {
-  OpScope op("as_strided", where);  // before array(), which throws for an undefined tensor
+  OpScope op("as_strided", where);  // opened before array() can throw, so that the error names as_strided
   return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 

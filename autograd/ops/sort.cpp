@@ -175,7 +175,7 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
 }
 
 Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
-  OpScope op("multinomial", where);  // before detach(), which throws for an undefined tensor
+  OpScope op("multinomial", where);  // opened before detach() can throw, so that the error names multinomial
   return apply<NotDifferentiable>(op, detach(), num_samples, replacement);
 }
 

@@ -32,7 +32,8 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bo
 /// The k-th smallest element, counted from 1: (value, int64 index).
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false,
                                     Loc where = Loc::current());
-/// The lower of the two middle elements, or NaN if there is one. Over all elements, equal medians share the gradient.
+/// The middle element in sorted order (the lower of two), or NaN if x contains a NaN. In the median over all elements,
+/// the elements that equal the median share the gradient.
 Tensor median(const Tensor& x, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 

@@ -37,7 +37,7 @@ struct Unary final : Node {  // y = op(x); the formulas are in core/formulas/sca
   }
 };
 
-struct UnaryBackward final : Node {  // dx = dy op'(saved), linear in dy; unary_backward handles higher derivatives
+struct UnaryBackward final : Node {  // dx = dy op'(saved); needs no backward (see unary_backward)
   Array forward(const Array& dy, const Array& saved, UnaryOp op, const UnaryArgs& args) {
     return ops::unary_backward(op, dy, saved, args);
   }
@@ -63,7 +63,7 @@ Tensor slope(UnaryOp op, const Tensor& saved, const UnaryArgs& args) {
       const Tensor density = exp(square(saved) * -0.5) * (std::numbers::inv_sqrtpi / std::numbers::sqrt2);
       return (erf(saved / std::numbers::sqrt2) + 1) * 0.5 + saved * density;
     }
-    case UnaryOp::gelu_tanh: {  // y = x s(u), u = c (x + 0.044715 x^3)
+    case UnaryOp::gelu_tanh: {  // y = x sigmoid(u), u = c (x + 0.044715 x^3)
       const double c = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
       const Tensor square_x = square(saved), s = sigmoid(saved * (1 + 0.044715 * square_x) * c);
       return s + saved * s * (1 - s) * (1 + 0.134145 * square_x) * c;
@@ -257,7 +257,8 @@ Array root_of_rest(const Array& x) {
   return step(UnaryOp::sqrt, step(BinaryOp::mul, rest, ops::binary_scalar(BinaryOp::add, x, 1, false)));
 }
 
-// For x > kLarge, asinh(x) and acosh(x) equal ln(2 x) in floating point, which is f(kLarge) + ln(x / kLarge).
+// For x > kLarge, asinh(x) and acosh(x) equal ln(2 x) in floating point. The functions below compute this as f(kLarge)
+// + ln(x / kLarge), where f is asinh or acosh.
 constexpr double kLarge = 1e9;
 
 Array below_large(const Array& x) { return ops::unary(UnaryOp::clamp, x, {-HUGE_VAL, kLarge}); }
@@ -306,7 +307,7 @@ Tensor trig_slope(TrigFunction function, const Tensor& x) {
     case TrigFunction::asin: return rsqrt((1 - x) * (1 + x));
     case TrigFunction::acos: return -rsqrt((1 - x) * (1 + x));
     case TrigFunction::atan: return reciprocal(1 + square(x));
-    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), divided by max(1, |x|) because the square may overflow
+    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), numerator and denominator times r, because x² may overflow
       const Tensor r = reciprocal(clamp_min(abs(x.detach()), 1));
       return r * rsqrt(square(r) + square(x * r));
     }
@@ -338,7 +339,7 @@ Tensor run_trig(const char* name, TrigFunction function, const Tensor& x, Loc wh
 
 }  // namespace
 
-// Defines functions and methods.
+// Defines the function f(x) and the method x.f().
 #define GRADUS_TRIGONOMETRIC(f)                                                            \
   Tensor f(const Tensor& x, Loc where) { return run_trig(#f, TrigFunction::f, x, where); } \
   Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }

@@ -145,8 +145,8 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
     GRADUS_CHECK(size < (static_cast<__int128>(1) << 40), ShapeError, "stride ", g.stride[i], " and dilation ",
                  g.dilation[i], " make the result too large: x ", x.sizes(), ", weight ", w.sizes());
     shape[2 + i] = static_cast<int64_t>(size);
-    // A convolution of a result with output_padding has so many windows more than x has pixels. x is padded with zeros
-    // for them.
+    // A convolution of a result with output_padding has output_padding / stride (rounded down) more windows along this
+    // axis than x has pixels. x is padded with that many zeros.
     extra[i] /= g.stride[i];
   }
   GRADUS_CHECK(!bias.defined() || bias.sizes() == Shape({shape[1]}), ShapeError, "bias must have shape (", shape[1],
@@ -178,7 +178,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
   const int64_t channels = x.dim() > 1 ? x.size(-2) : 0, wanted = w.defined() && w.dim() == 3 ? w.size(1) : channels;
   GRADUS_CHECK(groups != 1 || channels == wanted, ShapeError, "weight expects ", wanted,
                " input channels, got x of shape ",
-               x.sizes());  // checked before x gets the shape of an image
+               x.sizes());  // checked here, so that the message shows the shape of the sequence
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
   return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);

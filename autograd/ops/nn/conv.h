@@ -13,7 +13,7 @@ struct Pair {
       : h(static_cast<int64_t>(both)), w(h) {}  // NOLINT(google-explicit-constructor)
   Pair(int64_t h_, int64_t w_) : h(h_), w(w_) {}
   template <class List>
-  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // braces mean (h, w)
+  requires std::same_as<List, IntArrayRef> || std::same_as<List, std::vector<int64_t>>  // braces call Pair(h, w)
   Pair(const List& sizes) {  // NOLINT(google-explicit-constructor)
     const IntArrayRef list = sizes;
     GRADUS_CHECK(list.size() == 1 || list.size() == 2, ValueError, "expected one or two numbers, got ", list);
@@ -32,7 +32,7 @@ struct ConvPadding : Pair {
   ConvPadding(Pair pair) : Pair(pair) {}                    // NOLINT(google-explicit-constructor)
   ConvPadding(AutoPadding name_) : Pair(0), name(name_) {}  // NOLINT(google-explicit-constructor)
   template <std::convertible_to<std::string_view> Name>
-  ConvPadding(Name&& text)  // NOLINT(google-explicit-constructor): `const Name&` would hide Pair's list from clang 14
+  ConvPadding(Name&& text)  // NOLINT(google-explicit-constructor): with `const Name&`, clang 14 ignores Pair's list
       : ConvPadding(std::string_view(text) == "same" ? AutoPadding::same : AutoPadding::valid) {
     GRADUS_CHECK(is_same() || std::string_view(text) == "valid", ValueError, "padding must be 'valid' or 'same', got '",
                  std::string_view(text), "'");

@@ -22,7 +22,7 @@ struct DropoutBackward : Node {  // dx = dy mask / (1 - p), linear in dy
   }
 };
 
-struct Dropout final : DropoutBackward {  // y = x mask / (1 - p), with the same gradient
+struct Dropout final : DropoutBackward {  // y = x mask / (1 - p); dx has the same form, so backward is inherited
   Array forward(const Array& x, double probability) {
     p = probability;
     auto [y, kept] = ops::dropout(x, p);

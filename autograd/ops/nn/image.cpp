@@ -63,8 +63,8 @@ Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value)
 }
 
 // Lists, for each element of an axis that gets `before` and `after` more elements, the index of the element that it
-// copies. Negative numbers crop. A circular axis is cropped first, and only what remains is repeated; the other modes
-// may copy elements that the other end crops.
+// copies. Negative numbers crop. A circular axis is cropped first, and only the remaining elements are repeated. The
+// other modes may also copy elements that are cropped at the opposite end.
 ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int64_t after, const Tensor& x) {
   const bool round = mode == kCircular;
   const int64_t first = round ? std::max<int64_t>(0, -before) : 0,
@@ -91,7 +91,7 @@ ops::OwnedStencil source_stencil(PadMode mode, int64_t size, int64_t before, int
 // lists three.
 Tensor source_pad(OpScope& op, const Tensor& x, IntArrayRef pad, PadMode mode) {
   const int count = pad.size() / 2;
-  const auto stencil = [&](int i, int64_t size) {  // i axes from the end
+  const auto stencil = [&](int i, int64_t size) {  // for the axis at -1 - i
     return i < count ? source_stencil(mode, size, pad[2 * i], pad[2 * i + 1], x) : ops::OwnedStencil::identity(size);
   };
   Shape shape = x.sizes();
@@ -150,7 +150,7 @@ void for_each_tap(const Array& image, const Windows& w, Body&& body) {
 
 struct Fold;
 
-struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilation, q …], x including its padding
+struct Unfold final : Node {  // y[n, c, (r, s), p, q] = padded x[n, c, p stride + r dilation, q stride + s dilation]
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& x, const Windows& w) {
     windows = w;
@@ -163,7 +163,7 @@ struct Unfold final : Node {  // y[n, c, tap, p, q] = x[n, c, p stride + r dilat
   Grads backward(const Tensor& dy) override;
 };
 
-struct Fold final : Node {  // x[n, c, p stride + r dilation, q …] += y[n, c, tap, p, q]
+struct Fold final : Node {  // padded x[n, c, p stride + r dilation, q stride + s dilation] += y[n, c, (r, s), p, q]
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& y, const Windows& w) {
     windows = w;
@@ -196,7 +196,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
       "got pad ",
       pad, " for input of shape ", x.sizes());
   const auto padded = [&](const Tensor& x) { return source_pad(op, x, pad, mode); };
-  return count < 3 ? padded(x) : composed(op, padded, x);  // rounds the two sums of the gradient once
+  return count < 3 ? padded(x) : composed(op, padded, x);  // three axes take two calls: rounds the gradient only once
 }
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
@@ -304,7 +304,7 @@ const char* name_of(InterpolateMode mode) {
   return names[static_cast<int>(mode)];
 }
 
-// Input and output size of one axis, and the scale that converts output positions to input positions.
+// Input and output size of one axis, and the scale by which output positions are divided to get input positions.
 struct Axis {
   int64_t in, out;
   double scale;

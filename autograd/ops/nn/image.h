@@ -13,8 +13,8 @@ inline constexpr PadMode kConstant = PadMode::constant, kReflect = PadMode::refl
                          kCircular = PadMode::circular;
 
 /// Adds `pad` elements at the start and end of x's last dimensions, listed from the last dimension backwards: {left,
-/// right, top, bottom, …}. Negative numbers crop; in circular mode x is cropped before it is continued.
-/// (torch.nn.functional.pad)
+/// right, top, bottom, …}. Negative numbers crop. In circular mode x is first cropped, and only the remaining pixels
+/// are repeated. (torch.nn.functional.pad)
 Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode = kConstant, double value = 0, Loc where = Loc::current());
 
 /// The windows of x (N, C, H, W) or (C, H, W) as columns (N, C R S, windows), also called im2col.
@@ -31,7 +31,7 @@ Tensor pixel_unshuffle(const Tensor& x, int64_t downscale_factor, Loc where = Lo
 /// Moves channel g (C / groups) + i to i groups + g (ShuffleNet, Zhang et al. 2017).
 Tensor channel_shuffle(const Tensor& x, int64_t groups, Loc where = Loc::current());
 
-/// torch::kNearest and others. linear is for sequences (N, C, L), bilinear and bicubic are for images (N, C, H, W).
+/// The modes of interpolate(). linear is for sequences (N, C, L), bilinear and bicubic are for images (N, C, H, W).
 enum class InterpolateMode : uint8_t { nearest, linear, bilinear, bicubic, area, nearest_exact };
 inline constexpr InterpolateMode kNearest = InterpolateMode::nearest, kBilinear = InterpolateMode::bilinear,
                                  kBicubic = InterpolateMode::bicubic, kArea = InterpolateMode::area,

@@ -127,8 +127,8 @@ void check_weight(const Tensor& weight, const Tensor& x, int64_t classes) {
                " needs a weight of shape (", classes, ",), got ", weight.sizes());
 }
 
-// The loss of each row i, -log_probabilities[i, classes[i]], or 0 if the row is ignored; then label smoothing, weights
-// and the reduction.
+// Computes the loss of each row i, which is -log_probabilities[i, classes[i]], or 0 if the row is ignored. Then applies
+// label smoothing, weights and the reduction.
 Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& classes, const Tensor& weight,
                   Reduction reduction, int64_t ignore_index, double smoothing) {
   const int64_t count = log_probabilities.size(1);
@@ -168,7 +168,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
   const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
-  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // no classes give NaN, as no rows do
+  return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // NaN if there are no classes, as for no rows
 }
 
 }  // namespace
@@ -223,7 +223,7 @@ namespace {
 
 constexpr double kPi = 3.14159265358979323846;
 
-// Converts x to the type in which losses are computed.
+// Converts x to the type in which losses are computed: float64 for float64, else float32.
 Tensor wide(const Tensor& x) { return x.to(x.dtype() == kDouble ? kDouble : kFloat); }
 
 Tensor reduced(const Tensor& losses, Reduction reduction, DType dtype) {
@@ -270,7 +270,7 @@ Tensor difference(const Tensor& x, const Tensor& target) {
 
 Tensor clamped_log(const Tensor& x) { return x.log().clamp(-100); }
 
-struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), logarithms are at least -100
+struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x)), each log clamped to >= -100
   Saved x{this, "x"}, target{this, "target"};
   Array forward(const Array& X, const Array& t) {
     x = input(0);
@@ -285,7 +285,7 @@ struct BinaryCrossEntropy final : Node {  // y = -(t log x + (1 - t) log(1 - x))
   }
   Grads backward(const Tensor& dy) override {  // finite, even if x is 0 or 1
     const Tensor p = x(), t = target();
-    constexpr double kLeast = 1e-12f;  // PyTorch's value, also for doubles
+    constexpr double kLeast = 1e-12f;  // the float that PyTorch uses, even for doubles
     return {needs_grad(0) ? dy * ((p - t) / ((1 - p) * p).clamp(kLeast)) : Tensor(),
             needs_grad(1) ? dy * (clamped_log(1 - p) - clamped_log(p)) : Tensor()};
   }
@@ -465,7 +465,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
                x.sizes(), " and ", target.sizes());
   const bool single = x.dim() == 1;
   const Tensor z = wide(single ? x.unsqueeze(0) : x), classes = single ? target.unsqueeze(0) : target;
-  const int64_t no_class = std::numeric_limits<int64_t>::min();  // no class is ignored
+  const int64_t no_class = std::numeric_limits<int64_t>::min();  // an ignore_index that no class has
   const auto pick = [&](const Tensor& from) {
     return -nll_loss(from, classes, {}, Reduction::none, no_class, where).unsqueeze(1);  // (N, 1)
   };

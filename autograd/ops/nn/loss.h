@@ -18,9 +18,9 @@ inline Tensor log_softmax(const Tensor& x, int64_t dim, std::optional<DType> dty
 /// target is ignore_index are skipped.
 Tensor nll_loss(const Tensor& x, const Tensor& target, const Tensor& weight = {}, Reduction reduction = Reduction::mean,
                 int64_t ignore_index = -100, Loc where = Loc::current());
-/// nll_loss(log_softmax(x, 1), target, …) of logits x, in one kernel for plain (N, C) inputs. With label_smoothing e,
-/// the target class has probability 1 - e + e / C and every other class e / C. A floating target of x's shape contains
-/// class probabilities, and ignore_index has no effect.
+/// nll_loss(log_softmax(x, 1), target, …) of logits x, computed by one kernel if weight is undefined and
+/// label_smoothing is 0. With label_smoothing e, every class has probability e / C, and the target class has 1 - e
+/// more. A floating target of x's shape contains class probabilities, and ignore_index has no effect.
 Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                      Reduction reduction = Reduction::mean, int64_t ignore_index = -100, double label_smoothing = 0,
                      Loc where = Loc::current());
@@ -61,8 +61,8 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
 /// -weight (target log x + (1 - target) log(1 - x)) for probabilities x. The logarithms are clamped to at least -100.
 Tensor binary_cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                             Reduction reduction = Reduction::mean, Loc where = Loc::current());
-/// binary_cross_entropy of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term with
-/// target.
+/// binary_cross_entropy of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term target
+/// log(sigmoid(x)).
 Tensor binary_cross_entropy_with_logits(const Tensor& x, const Tensor& target, const Tensor& weight = {},
                                         const Tensor& pos_weight = {}, Reduction reduction = Reduction::mean,
                                         Loc where = Loc::current());

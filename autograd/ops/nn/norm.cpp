@@ -35,8 +35,8 @@ struct Normalize final : Node, BackwardOfSum {
   NormGeometry geometry;
   Shape weight_shape;
   double eps = 0;
-  bool fixed = false;                // Running::use
-  bool relu = false, alone = false;  // alone: relu without a residual
+  bool fixed = false;                // the value of Running::use
+  bool relu = false, alone = false;  // alone: relu is true and there is no residual
   const char* name() const override { return relu ? "NormalizeReLU" : "Normalize"; }
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
@@ -99,8 +99,8 @@ struct Normalize final : Node, BackwardOfSum {
     return (summed ? terms.sum(axes_of(summed), true) : terms).reshape(weight_shape);
   }
 
-  // The formulas of Backend::normalize_backward in differentiable operators. Also used if only gradients are needed
-  // that do not depend on x.
+  // The formulas of Backend::normalize_backward in differentiable operators. Also used if neither x nor weight needs a
+  // gradient, because the other gradients do not depend on x.
   Grads differentiable_backward(const Tensor& dy) {
     const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
     Grads gradients(relu ? 4 : 3);
@@ -263,7 +263,7 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
   GRADUS_CHECK(size > 0, ValueError, "size must be positive, got ", size);
   const int64_t channels = x.size(1);
-  ops::OwnedStencil neighbours(channels);  // the neighbours of the first and last channels include zeros
+  ops::OwnedStencil neighbours(channels);  // beyond the first and the last channel, neighbours count as 0
   for (int64_t c = 0; c < channels; ++c) {
     for (int64_t i = std::max<int64_t>(0, c - size / 2); i < std::min(channels, c - size / 2 + size); ++i)
       neighbours.add(i, 1 / static_cast<double>(size));

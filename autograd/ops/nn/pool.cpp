@@ -16,7 +16,7 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
   Grads backward(const Tensor& g) override {
     return {apply<PickFromPlanes>({"pick_from_planes", Loc{}}, g, indices.array())};
   }
-  struct PickFromPlanes final : Node {  // y = x[indices] for each plane; there is no third derivative
+  struct PickFromPlanes final : Node {  // y = x[indices] in each plane; no backward, so no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }
   };
 };
@@ -84,8 +84,9 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// Copies the elements of all parts of an adaptive pooling, one part after another, so that the parts become windows of
-// equal length: a shorter part repeats its last element.
+// Returns a stencil that copies the elements of all parts of an adaptive pooling, one part after another. A part that
+// is shorter than `length`, the longest part, repeats its last element, so that all parts become windows of equal
+// length.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
   *length = 1;
   for (int64_t p = 0; p < size_out; ++p)

@@ -47,7 +47,8 @@ struct OutputSize {
   std::optional<int64_t> h, w;
 };
 /// Mean over windows that divide H into P = output_size.h parts, where part p is [floor(p H / P), ceil((p + 1) H / P)),
-/// and W likewise. The mean of an image without pixels is NaN, and its output size must be 1 (ShapeError).
+/// and W likewise. An image without pixels is accepted for output size 1, where its mean is NaN, and for an empty
+/// output; otherwise it is a ShapeError.
 Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where = Loc::current());
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where = Loc::current());
 /// Maximum over windows that divide H and W as in adaptive_avg_pool2d.

@@ -89,7 +89,8 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   return scores.softmax(-1, {}, where);
 }
 
-// Base of the attention nodes: what does not depend on whether q, k and v are separate or packed.
+// Base of the two attention nodes. Contains everything that does not depend on whether q, k and v are separate or
+// packed.
 struct AttentionNode : Node {
   Saved mask{this, "mask"}, y{this, "y"}, weights{this, "weights"}, kept{this, "kept"};
   AttentionRule rule;

@@ -7,10 +7,10 @@
 
 namespace gradus {
 
-/// Rows of `weight` (V, D) at `indices` (…), an integer tensor: (…, D). The row padding_idx gets no gradient. A
-/// padding_idx of -1 means none, as in LibTorch; in nn::functional negative values count from the end.
-/// scale_grad_by_freq divides the gradient of a row by the number of its occurrences in indices. There are no sparse
-/// gradients: sparse = true is a ValueError.
+/// Returns the rows of `weight` (V, D) at `indices`, an integer tensor of any shape (…), as a tensor (…, D). The row
+/// padding_idx gets no gradient. A padding_idx of -1 means none, as in LibTorch; in nn::functional negative values
+/// count from the end. scale_grad_by_freq divides the gradient of a row by the number of its occurrences in indices.
+/// There are no sparse gradients: sparse = true is a ValueError.
 Tensor embedding(const Tensor& weight, const Tensor& indices, int64_t padding_idx = -1, bool scale_grad_by_freq = false,
                  bool sparse = false, Loc where = Loc::current());
 /// Scales those rows at `indices` whose norm exceeds max_norm down to it, in place and without recording
@@ -30,8 +30,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask = {}, double dropout_p = 0,
                       Loc where = Loc::current());
 
-/// One step of an LSTM. `from_input` (N, 4 H) is W x + b_ih; h (N, H, or the input size of w_hh) and c (N, H) are the
-/// previous states. Returns the new h and c. b_hh may be undefined.
+/// One step of an LSTM. `from_input` (N, 4 H) is W x + b_ih; h (N, P) and c (N, H) are the previous states, where w_hh
+/// is (4 H, P); P differs from H if the LSTM projects its hidden states. Returns the new h, before any projection, and
+/// the new c, both (N, H). b_hh may be undefined.
 std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
                                      const Tensor& b_hh);
 

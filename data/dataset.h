@@ -5,8 +5,8 @@
 //                                           .map(data::transforms::Stack<>());
 //   std::puts(train.explain().c_str());
 //
-// A pipeline only describes work. It reads and computes nothing until a sample is requested, or the size of a pipeline
-// with filter(). A custom dataset derives from Dataset and implements two methods:
+// A pipeline only describes work. It reads and computes nothing until a sample is requested, or until size() is called
+// on a pipeline with filter(). A custom dataset derives from Dataset and implements two methods:
 //
 //   struct Squares : data::datasets::Dataset<Squares> {
 //     data::Example<> get(size_t i) override { return {tensor(float(i)), tensor(float(i * i))}; }
@@ -46,15 +46,15 @@ template <class Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Returns the batch of the samples with these indices, in this order. `indices` is empty if a rank has no part in a
-  /// batch with fewer samples than ranks.
+  /// Returns the batch of the samples with these indices, in this order. `indices` may be empty: if a batch has fewer
+  /// samples than there are ranks (DataLoaderOptions::distributed), some ranks get none of them.
   virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
   /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
   /// The lines of BatchDataset::explain().
   virtual std::vector<std::string> plan() const = 0;
-  /// Number of map() steps up to and including this dataset. The transforms of different stages draw different random
-  /// numbers for the same sample.
+  /// Returns how many map() calls the pipeline has up to and including this dataset. The number is part of the state of
+  /// a sample's generator (detail::SampleScope), so that two random transforms of a pipeline draw different numbers.
   virtual uint64_t stage() const { return 0; }
 };
 
@@ -67,7 +67,7 @@ class BatchDataset : public BatchSource<Batch> {
  public:
   using BatchType = Batch;
 
-  /// Returns one sample. Batches must be vectors.
+  /// Returns one sample. Compiles only if `Batch` is a vector, so not after Stack.
   auto get(size_t index) { return std::move(this->get_batch({index}).at(0)); }
 
   /// Applies `transform` to every sample or, after Stack, to every batch. A transform is a class of
@@ -83,9 +83,9 @@ class BatchDataset : public BatchSource<Batch> {
   }
 
   /// Keeps only the samples for which predicate(sample) is true, in their order. To find a sample, reads this dataset
-  /// from the start until enough samples were accepted; size() reads all of it. Each sample is tested once, and copies
-  /// share the answers. While the predicate runs, random transforms behave as in epoch 0 with seed 0, so that the
-  /// selection is the same in all epochs.
+  /// from the start until enough samples were accepted; size() reads all of it. The predicate is called once for each
+  /// sample, and copies of the pipeline share its answers. While the predicate runs, random transforms behave as in
+  /// epoch 0 with seed 0, so that the selection is the same in all epochs.
   template <class Predicate>
   auto filter(Predicate predicate) const& {
     return detail::filtered(self(), std::move(predicate));

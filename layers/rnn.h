@@ -64,7 +64,7 @@ struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
     RecurrentOptions::print(printer);
     printer("proj_size", proj_size_, proj_size_ > 0);
   }
-  /// Takes the options that all recurrent layers share.
+  /// Copies the options that all recurrent layers share from another layer's options.
   template <class Other>
   explicit LSTMOptions(const detail::RecurrentOptions<Other>& other)
       : RecurrentOptions(other.input_size(), other.hidden_size()) {
@@ -105,7 +105,8 @@ class RecurrentBase : public Module {
   /// All weights, one layer after another.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
-  /// The options of the layer. An RNN or a GRU leaves those of LSTM alone at their defaults.
+  /// The options of the layer. In an RNN or a GRU, options that only an LSTM has, such as proj_size, have their
+  /// defaults.
   RNNOptionsBase options_base{0, 0};
 
  protected:

@@ -40,8 +40,8 @@ Csv parse_csv(std::string_view text, const std::string& name, char separator = '
 Csv read_csv(const std::string& path, char separator = ',');
 
 namespace detail {
-/// Removes spaces around a number and its plus sign. Python's int() and float() accept these, but std::from_chars does
-/// not.
+/// Removes the spaces before and after a number, and a leading plus sign. Python's int() and float() accept them, but
+/// std::from_chars does not.
 std::string_view bare_number(std::string_view text);
 }  // namespace detail
 

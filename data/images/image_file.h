@@ -11,7 +11,7 @@ namespace gradus::data {
 
 /// Limits of decode_image: 100 megapixels (a default) and files of 256 MiB. Each scan of a progressive JPEG processes
 /// all pixels; the limit for all scans of an image together is 2,000 megapixels, which allows 20 scans of the largest
-/// images. Encoders make about 10.
+/// images. Encoders usually write about 10 scans.
 inline constexpr int64_t kMostPixels = 100'000'000, kMostScannedPixels = 2'000'000'000;
 inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 

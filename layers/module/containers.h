@@ -307,15 +307,16 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
     for (const M& module : modules) push_back(module);
   }
 
-  /// Keeps only the input of module `begin` for backward, which runs the modules [begin, end) again
-  /// (Module::recompute). An empty or overlapping range is a ValueError, an index beyond the end an IndexError.
+  /// Makes forward keep only the input of module `begin`, not the activations of the modules [begin, end). Backward
+  /// then runs these modules again (Module::recompute). An empty or overlapping range is a ValueError, an index beyond
+  /// the end an IndexError.
   void recompute_part(size_t begin, size_t end);
   /// Removes all ranges added by recompute_part.
   void keep_all() { parts_.clear(); }
 
  private:
   Tensor forward_tensor(const Tensor& x) const;
-  /// Ignores the ranges of recompute_part().
+  /// Passes values of any type through all modules. Keeps all activations, even in the ranges of recompute_part().
   AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<std::pair<size_t, size_t>> parts_;  // recomputed ranges, in order

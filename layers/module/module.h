@@ -71,8 +71,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual ~Module();
 
   // ---- Registration. A name that is empty, not unique or contains a dot is a ValueError. ----
-  /// Returns `tensor` after setting its requires_grad. An undefined tensor, such as the bias of a layer without bias,
-  /// only reserves the name.
+  /// Registers `tensor` as a parameter, sets its requires_grad, and returns it. An undefined tensor, such as the bias
+  /// of a layer without bias, only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
   /// Replaces the tensor of an existing name, to tie two parameters:
   ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
@@ -234,8 +234,8 @@ class Module : public std::enable_shared_from_this<Module> {
   template <class Convert>
   void convert_tensors(Convert&& convert);
   void convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking);
-  /// Adds all parameters and buffers of this module and its submodules to `state`, a tensor that has several names
-  /// under each of them. `optional` gets the names that a loaded state may lack.
+  /// Adds all parameters and buffers of this module and its submodules to `state`. A tensor that has several names is
+  /// added under each of them. Also adds the names that a loaded state may lack to `optional`.
   void collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void replace_child(const std::string& name, std::shared_ptr<Module> module);

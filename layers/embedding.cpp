@@ -85,7 +85,7 @@ EmbeddingBagMode::EmbeddingBagMode(Reduction reduction) : kind(reduction == kSum
 
 namespace {
 
-/// Bag i contains the flat indices [ends[i], ends[i + 1]).
+/// Bag i contains the indices at the positions [ends[i], ends[i + 1]).
 using BagEnds = std::vector<int64_t>;
 
 BagEnds ends_of(const Tensor& offsets, int64_t count, bool include_last_offset) {
@@ -107,7 +107,7 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
   return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
 }
 
-/// Returns the number of each index's bag, shape (n).
+/// Returns a tensor of shape (n) with the number of the bag to which each index belongs.
 Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
@@ -134,7 +134,7 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
       zeros({static_cast<int64_t>(ends.size()) - 1, rows.size(1)}, TensorOptions(kLong).device(device));
   for (const auto& [bits, bags] : classes) {
     if (bits == 0) continue;
-    const int64_t length = (int64_t{1} << bits) - 1;  // a shorter bag repeats its last index
+    const int64_t length = (int64_t{1} << bits) - 1;  // shorter bags are padded with their last index
     std::vector<int64_t> padded, numbers(bags.begin(), bags.end());
     for (const size_t bag : bags)
       for (int64_t i = 0; i < length; ++i) padded.push_back(std::min(ends[bag] + i, ends[bag + 1] - 1));
@@ -170,7 +170,7 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   if (options.max_norm()) embedding_renorm_(weight, used, *options.max_norm(), options.norm_type());
   // (bags, length, D) or (n, D)
   Tensor rows = embedding(weight, used, padding, options.scale_grad_by_freq(), options.sparse());
-  const Tensor counted = (used != padding).unsqueeze(-1);  // if padding is -1, all are counted
+  const Tensor counted = (used != padding).unsqueeze(-1);  // true for the indices that are not padding_idx
   const Tensor bag = is_matrix ? Tensor() : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
   // (bags, …) sums of `parts` (bags, length, …) or (n, …), in float32 for half types.

@@ -171,7 +171,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
     const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
-    std::vector<double> padded = scores;  // padded to the length of the longest with NaN, which is never a score
+    std::vector<double> padded = scores;  // padded with NaN, which is never a score, to equal lengths on all ranks
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);
     std::erase_if(scores, [](double score) { return std::isnan(score); });

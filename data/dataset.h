@@ -41,7 +41,8 @@ auto range_of(Source source, size_t first, size_t count);
 template <class Source>
 class CacheDataset;
 
-/// The interface of all datasets with this batch type. Derive from BatchDataset instead.
+/// The interface of all datasets with this batch type. Custom datasets do not derive from it but from Dataset or
+/// BatchDataset.
 template <class Batch>
 class BatchSource {
  public:

@@ -16,7 +16,7 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// Windows over D dimensions. The stride defaults to the kernel's size.
+/// Options of pooling over windows in D dimensions. The stride defaults to the kernel's size.
 template <class Options, size_t D>
 struct PoolOptions {
   using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one number for each direction

@@ -95,7 +95,7 @@ class Checkpoint {
   /// when the file is loaded.
   Checkpoint& add(const std::string& name, std::string kind, std::function<State()> save,
                   std::function<void(const State&)> load);
-  /// Adds a number or a text that load() sets, such as the epoch or the best accuracy so far.
+  /// Adds a number or a text that save() stores and load() sets, such as the epoch or the best accuracy so far.
   template <class T>
   requires detail::Number<T> || std::same_as<T, std::string> Checkpoint& value(const std::string& name, T& value) {
     return add_value(

@@ -80,7 +80,7 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
   const int64_t* const predicted = found.data_ptr<int64_t>();
-  std::vector<size_t> cells;  // counted only after all targets were checked
+  std::vector<size_t> cells;  // counted only after all checks, so that a bad batch counts nothing
   for_each_label(wanted, classes_, ignore_index_, [&](int64_t label, int64_t i) {
     check_class(predicted[i], classes_, "prediction", i, ignore_index_);
     cells.push_back(static_cast<size_t>(label * classes_ + predicted[i]));

@@ -294,7 +294,7 @@ class JpegChecker {
   ImageHeader header_;
   std::vector<Component> components_;
   bool is_progressive_ = false, has_adobe_ = false;
-  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i is set if table i is defined
+  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is defined; [0]: DC, [1]: AC
   int64_t mcu_columns_ = 0, mcu_rows_ = 0, restart_interval_ = 0, scanned_bytes_ = 0;
 };
 

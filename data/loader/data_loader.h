@@ -266,7 +266,7 @@ std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, 
 
 /// Makes a loader that visits the whole dataset in the order of `Sampler`.
 template <class Sampler = samplers::RandomSampler, class Dataset>
-requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h
+requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h overloads it for these
     std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset,
                                                                    const DataLoaderOptions& options = {}) {
   const std::optional<size_t> size = dataset.size();

@@ -42,8 +42,8 @@ using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
 /// order. The hook may replace them in `outputs`.
 using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
 /// Called in the backward pass when the gradients of the module's inputs are known; gradients that are not needed are
-/// undefined. The hook may replace `grad_inputs`. If no input requires gradients, it is called with the gradients of
-/// the outputs only.
+/// undefined. The hook may replace `grad_inputs`. If no input requires gradients, the hook is called nevertheless, and
+/// all `grad_inputs` are undefined.
 using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs, const TensorList& grad_outputs)>;
 
 namespace detail {

@@ -28,7 +28,7 @@ using SourceSize = std::function<std::optional<size_t>()>;
 
 /// Selects the listed samples.
 Selection select_listed(std::vector<size_t> indices);
-/// Selects `count` samples starting at `first`, or as many as the source has.
+/// Selects `count` samples starting at `first`, or fewer if the source ends before.
 Selection select_range(size_t first, size_t count, SourceSize source_size);
 /// Selects all samples in a random order. The first use draws the order.
 Selection select_shuffled(uint64_t seed, SourceSize source_size);

@@ -120,9 +120,10 @@ Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
   return rows.detach().masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-/// For each bag and column, the position in rows (n, D) of the largest element: shape (bags, D). Of equal elements the
-/// first is chosen. For a bag in which `counted` (n) is false everywhere, the position is unspecified. Bags whose
-/// lengths have the same number of bits are padded to one length and processed together, so that memory is linear in n.
+/// Returns a tensor (bags, D) with the position in `rows` (n, D) of the largest element for each bag and column. Of
+/// equal elements the first is chosen. For a bag in which `counted` (n) is false everywhere, the position is
+/// unspecified. Bags whose lengths have the same number of bits are padded to one length and processed together, so
+/// that memory is linear in n.
 Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
   const NoGradGuard no_grad;
   const Tensor candidates = candidates_of(rows, counted);

@@ -80,7 +80,7 @@ struct NamedLayer : Cloneable<Derived, Base> {
   }
 };
 
-/// Base of layers with options. It prints them by options.print(LayerPrinter&), if they have this function.
+/// Base of layers with options. The options are printed by their function print(LayerPrinter&), if there is one.
 template <class Derived, class Options = NoOptions, class Base = Module>
 struct Layer : NamedLayer<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>

@@ -71,7 +71,7 @@ struct AdaptivePoolOptions {
 };
 using AdaptiveAvgPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
-/// {height, width}. A std::nullopt keeps the size of the input.
+/// output_size is {height, width}. If one of them is std::nullopt, the input's size is kept in that direction.
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 

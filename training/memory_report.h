@@ -50,7 +50,7 @@ struct MemorySpan {
   MemoryKind kind = MemoryKind::activations;
   int64_t bytes = 0;
   int64_t begin = 0, end = 0;  ///< allocated and released at these times (MemoryReport::timeline)
-  std::string module, op;      ///< what allocates it: "features.3", "conv2d"; for a gradient, op is the parameter
+  std::string module, op;      ///< what allocates it: "features.3", "conv2d"; op of a gradient: its parameter
 };
 
 /// The memory of a step in bytes.

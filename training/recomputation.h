@@ -16,7 +16,7 @@ struct RecomputedPart {
   int64_t saved = 0;          ///< by how many bytes MemoryReport::activations falls if only this part is recomputed
   double flops = 0;           ///< FLOPs for running the part again
 
-  std::string str() const;  ///< "layer1[0, 2)"
+  std::string str() const;  ///< text such as "layer1[0, 2)"
 };
 
 /// Disables all recomputation in the model, so that the forward pass keeps all activations.

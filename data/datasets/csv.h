@@ -17,7 +17,7 @@ namespace gradus::data {
 
 struct Csv {
   std::vector<std::string> names;              ///< names of the columns, from the header
-  std::vector<std::vector<std::string>> rows;  ///< the other rows, with one field for each column
+  std::vector<std::vector<std::string>> rows;  ///< the rows after the header, with one field for each column
 
   /// Returns a column as float32 (N). Parses numbers as Python's float() does: spaces around a number and a sign are
   /// allowed. An unknown name is a ValueError that lists the known names. A field that is empty or not a finite number

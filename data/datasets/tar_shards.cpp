@@ -145,7 +145,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   };
   struct Shard {
     std::string name;
-    std::vector<size_t> folders;  // the folders that have this shard, its home first
+    std::vector<size_t> folders;  // indices of the folders that have this shard; the first is its home
   };
   struct Lane {
     std::deque<size_t> shards;        // numbers of the shards still to read; the first is being read

@@ -64,7 +64,7 @@ struct ImageHeader {
 /// file is damaged. Messages call it `name`.
 ImageHeader check_png(io::ByteSpan bytes, const std::string& name);
 /// Converts a palette PNG that check_png has accepted to a grey PNG whose grey values are the palette indices. Only the
-/// colour type in the header changes; the header's checksum is not updated, and is then wrong.
+/// colour type in the header changes; the header's checksum, which stb_image does not check, is then wrong.
 io::Bytes png_of_indices(io::ByteSpan bytes);
 
 /// Checks the segments of a JPEG file: it has one frame of a supported kind, defines tables before a scan uses them,

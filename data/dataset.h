@@ -114,7 +114,8 @@ class BatchDataset : public BatchSource<Batch> {
   auto skip(size_t count) const& { return detail::range_of(self(), count, SIZE_MAX); }
   auto skip(size_t count) && { return detail::range_of(std::move(self()), count, SIZE_MAX); }
 
-  /// Describes the pipeline in one line for each step, starting with the dataset at its source. Reads no sample.
+  /// Describes the pipeline: one line for the dataset at its source, then one line for each of the methods above that
+  /// was applied to it. Reads no sample.
   std::string explain() const {
     std::string text;
     for (const std::string& line : plan()) text += line + "\n";

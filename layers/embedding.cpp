@@ -174,7 +174,7 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   const Tensor counted = (used != padding).unsqueeze(-1);  // true for the indices that are not padding_idx
   const Tensor bag = is_matrix ? Tensor() : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
-  // (bags, …) sums of `parts` (bags, length, …) or (n, …), in float32 for half types.
+  // Returns the sums (bags, …) of `parts` (bags, length, …) or (n, …) over each bag. Half types are summed in float32.
   const auto sums = [&](const Tensor& parts) {
     if (is_matrix) return parts.to(type).sum(1);
     const Tensor none = zeros({static_cast<int64_t>(ends.size()) - 1, parts.size(1)}, parts.options().dtype(type));

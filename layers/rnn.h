@@ -151,7 +151,7 @@ struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>
 
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
-/// output, the features of the forward direction come first. Errors name the layer.
+/// output, the features of the forward direction come first.
 using RNNImpl = detail::HiddenStateLayer<class RNN, RNNOptions, detail::Cell::rnn>;
 GRADUS_MODULE(RNN);
 

@@ -106,7 +106,8 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// The name of the operator for each such call, by the number of the call in the recording.
+  /// Returns the operator's name for each kernel call of a recomputed operator. The key is the number of the call in
+  /// the recording.
   const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:

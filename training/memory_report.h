@@ -80,7 +80,8 @@ struct MemoryReport {
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
-/// The model of a report: an AnyModule, a module's holder, or a shared_ptr to a module.
+/// The type of the parameter `model` of plan() and related functions. It is constructed implicitly from an AnyModule, a
+/// module's holder, or a shared_ptr to a module.
 struct PlannedModel : nn::AnyModule {
   template <class Model>
   requires std::is_constructible_v<nn::AnyModule, const Model&> PlannedModel(const Model& model)  // NOLINT

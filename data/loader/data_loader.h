@@ -49,7 +49,8 @@ class DataLoaderOptions {
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// The most batches that are prepared ahead. By default twice the number of workers.
+  /// The largest number of batches that are prepared before the consumer asks for them. By default twice the number of
+  /// workers.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
   size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
   /// Loads only this rank's part of each batch: its samples rank, rank + num_replicas, rank + 2 num_replicas, … The

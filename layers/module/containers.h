@@ -65,7 +65,7 @@ template <class Function>
 struct ForwardSignature;
 template <class Result, class M, class... Args>
 struct ForwardSignature<Result (M::*)(Args...)> {
-  /// True for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
+  /// True in the specialisation below for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
   static constexpr bool is_plain = false;
   template <class Called>
   static AnyValue call(Module& module, std::span<AnyValue> values);
@@ -190,7 +190,7 @@ class AnyModule {
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
     return module_ ? with(module_->clone(device)) : *this;
   }
-  /// A copy that calls `module`, which must be of the same type.
+  /// Returns a copy that holds `module` instead, which must be of the same type.
   AnyModule with(std::shared_ptr<Module> module) const {
     AnyModule copy = *this;
     copy.module_ = std::move(module);
@@ -200,7 +200,7 @@ class AnyModule {
  private:
   std::shared_ptr<Module> module_;
   Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // set if maps_tensor()
-  detail::AnyForward any_forward_ = nullptr;                    // set if forward is not Tensor forward(Tensor)
+  detail::AnyForward any_forward_ = nullptr;                    // set if forward has another, deducible signature
 };
 
 /// A module with its name in a container: {"fc", nn::Linear(3, 4)}.

@@ -32,7 +32,7 @@ void detail::TableLayer<Derived, Options>::reset() {
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, name, " of ", rows, " rows with ", columns, " columns");
   if (options.padding_idx()) options.padding_idx(padding_row(options.padding_idx(), rows));
-  const Tensor given = std::exchange(options._weight(), Tensor());  // the option is used only once
+  const Tensor given = std::exchange(options._weight(), Tensor());  // cleared, so that a later reset() draws new values
   GRADUS_CHECK(!given.defined() || given.sizes() == Shape({rows, columns}), ShapeError, "the weight of an ", name,
                " of ", rows, " rows with ", columns, " columns has shape ", given.sizes());
   weight = this->register_parameter("weight", given.defined() ? given : empty({rows, columns}));

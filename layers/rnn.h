@@ -123,7 +123,7 @@ class RecurrentBase : public Module {
 
   Cell cell_ = Cell::rnn;
   RNNNonlinearity nonlinearity_ = kTanh;
-  std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
+  std::vector<RecurrentWeights> weights_;  // index: layer * directions() + direction
 };
 
 /// Base of all layers of this file. Base is RecurrentBase for sequences and CellBase for single steps; kCell is the

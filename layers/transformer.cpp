@@ -90,7 +90,7 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
                key.sizes(), " and ", value.sizes());
   const bool batched = query.dim() == 3;
   const bool steps_first = batched && !options.batch_first();  // the inputs are (L, N, features)
-  auto arranged = [&](const Tensor& x) {                       // to (N, L, features)
+  auto arranged = [&](const Tensor& x) {                       // rearranges x to (N, L, features)
     return !batched ? x.unsqueeze(0) : steps_first ? x.transpose(0, 1) : x;
   };
   const Tensor q_in = arranged(query), k_in = arranged(key), v_in = arranged(value);

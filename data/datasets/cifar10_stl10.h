@@ -45,7 +45,7 @@ class CIFAR10 : public ImageDataset {
 
   /// True if the dataset has as many images as were published.
   bool is_complete() const { return *size() == (is_train() ? kTrainSize : kTestSize); }
-  /// "airplane", "automobile", …
+  /// Returns the names of the classes 0 … 9: "airplane", "automobile", …
   static const std::vector<std::string>& class_names();
 };
 
@@ -61,7 +61,7 @@ class STL10 : public ImageDataset {
 
   /// True if the dataset has as many images as were published.
   bool is_complete() const { return *size() == (is_train() ? kTrainSize : kTestSize); }
-  /// "airplane", "bird", …
+  /// Returns the names of the classes 0 … 9: "airplane", "bird", …
   static const std::vector<std::string>& class_names();
 };
 

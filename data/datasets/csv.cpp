@@ -33,7 +33,7 @@ class CsvReader {
     GRADUS_CHECK(at_ >= text_.size() || end_of_line(), IoError, where(), "text after a closing quote");
     return true;
   }
-  /// "'houses.csv', line 7: ".
+  /// Returns the start of an error message, such as "'houses.csv', line 7: ".
   std::string where() const { return "'" + name_ + "', line " + std::to_string(first_line_) + ": "; }
 
  private:

@@ -102,7 +102,7 @@ io::Bytes png_of_indices(io::ByteSpan bytes) {
     at += chunk.all.size();
     if (!chunk.is("IHDR") && !chunk.is("IDAT") && !chunk.is("IEND")) continue;
     grey.insert(grey.end(), chunk.all.begin(), chunk.all.end());
-    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // the colour type: grey
+    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // sets the colour type to grey
     if (chunk.is("IEND")) return grey;
   }
 }

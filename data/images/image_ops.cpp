@@ -71,8 +71,9 @@ Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const 
   const Planes y = planes_like(x, size);
   const std::vector<int64_t> rows = source_indices(top, size.height, x.height, mode);
   const std::vector<int64_t> columns = source_indices(left, size.width, x.width, mode);
-  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);              // columns [first, last) are within the
-  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);  // image
+  // The columns [first, last) of the result are within the image.
+  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);
+  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);
   for (int64_t i = 0; i < x.count; ++i) {
     const float outside = detail::fill_of(fill, x, i, name);
     float* to = y.plane(i);

@@ -186,7 +186,7 @@ class AnyModule {
   }
   /// The type of the module itself.
   const std::type_info& type_info() const;
-  /// A copy that calls a clone of the module.
+  /// Returns a copy that holds a clone of the module.
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
     return module_ ? with(module_->clone(device)) : *this;
   }

@@ -250,7 +250,7 @@ class Module : public std::enable_shared_from_this<Module> {
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);
   friend class detail::HookedCall;
 
-  std::shared_ptr<detail::ModuleHooks> hooks_;  // null if there are none
+  std::shared_ptr<detail::ModuleHooks> hooks_;  // null without hooks and recomputation
   std::string own_name_;
   bool is_training_ = true;
   Cloning* cloning_ = nullptr;  // set while this clone runs rebuild()

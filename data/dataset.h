@@ -5,8 +5,8 @@
 //                                           .map(data::transforms::Stack<>());
 //   std::puts(train.explain().c_str());
 //
-// A pipeline only describes work. It reads and computes nothing until a sample is requested, or the size of a pipeline
-// with filter(). A custom dataset derives from Dataset and implements two methods:
+// A pipeline only describes work. It reads and computes nothing until a sample is requested, or until size() is called
+// on a pipeline with filter(). A custom dataset derives from Dataset and implements two methods:
 //
 //   struct Squares : data::datasets::Dataset<Squares> {
 //     data::Example<> get(size_t i) override { return {tensor(float(i)), tensor(float(i * i))}; }
@@ -41,20 +41,21 @@ auto range_of(Source source, size_t first, size_t count);
 template <class Source>
 class CacheDataset;
 
-/// The interface of all datasets with this batch type. Derive from BatchDataset instead.
+/// The interface of all datasets with this batch type. Custom datasets do not derive from it but from Dataset or
+/// BatchDataset.
 template <class Batch>
 class BatchSource {
  public:
   virtual ~BatchSource() = default;
-  /// Returns the batch of the samples with these indices, in this order. `indices` is empty if a rank has no part in a
-  /// batch with fewer samples than ranks.
+  /// Returns the batch of the samples with these indices, in this order. `indices` may be empty: if a batch has fewer
+  /// samples than there are ranks (DataLoaderOptions::distributed), some ranks get none of them.
   virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
   /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
   /// The lines of BatchDataset::explain().
   virtual std::vector<std::string> plan() const = 0;
-  /// Number of map() steps up to and including this dataset. The transforms of different stages draw different random
-  /// numbers for the same sample.
+  /// Returns how many map() calls the pipeline has up to and including this dataset. The number is part of the state of
+  /// a sample's generator (detail::SampleScope), so that two random transforms of a pipeline draw different numbers.
   virtual uint64_t stage() const { return 0; }
 };
 
@@ -67,7 +68,7 @@ class BatchDataset : public BatchSource<Batch> {
  public:
   using BatchType = Batch;
 
-  /// Returns one sample. Batches must be vectors.
+  /// Returns one sample. Compiles only if `Batch` is a vector, so not after Stack.
   auto get(size_t index) { return std::move(this->get_batch({index}).at(0)); }
 
   /// Applies `transform` to every sample or, after Stack, to every batch. A transform is a class of
@@ -83,9 +84,9 @@ class BatchDataset : public BatchSource<Batch> {
   }
 
   /// Keeps only the samples for which predicate(sample) is true, in their order. To find a sample, reads this dataset
-  /// from the start until enough samples were accepted; size() reads all of it. Each sample is tested once, and copies
-  /// share the answers. While the predicate runs, random transforms behave as in epoch 0 with seed 0, so that the
-  /// selection is the same in all epochs.
+  /// from the start until enough samples were accepted; size() reads all of it. The predicate is called once for each
+  /// sample, and copies of the pipeline share its answers. While the predicate runs, random transforms behave as in
+  /// epoch 0 with seed 0, so that the selection is the same in all epochs.
   template <class Predicate>
   auto filter(Predicate predicate) const& {
     return detail::filtered(self(), std::move(predicate));
@@ -113,7 +114,8 @@ class BatchDataset : public BatchSource<Batch> {
   auto skip(size_t count) const& { return detail::range_of(self(), count, SIZE_MAX); }
   auto skip(size_t count) && { return detail::range_of(std::move(self()), count, SIZE_MAX); }
 
-  /// Describes the pipeline in one line for each step, starting with the dataset at its source. Reads no sample.
+  /// Describes the pipeline: one line for the dataset at its source, then one line for each of the methods above that
+  /// was applied to it. Reads no sample.
   std::string explain() const {
     std::string text;
     for (const std::string& line : plan()) text += line + "\n";

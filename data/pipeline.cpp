@@ -10,7 +10,7 @@
 namespace gradus::data::detail {
 namespace {
 
-// The samples that a filter has accepted so far, of the first `scanned` samples.
+// What a filter knows so far: it has tested the first `scanned` samples, and has accepted those in `indices`.
 struct Accepted {
   std::mutex mutex;
   size_t scanned = 0;

@@ -28,7 +28,7 @@ using SourceSize = std::function<std::optional<size_t>()>;
 
 /// Selects the listed samples.
 Selection select_listed(std::vector<size_t> indices);
-/// Selects `count` samples starting at `first`, or as many as the source has.
+/// Selects `count` samples starting at `first`, or fewer if the source ends before.
 Selection select_range(size_t first, size_t count, SourceSize source_size);
 /// Selects all samples in a random order. The first use draws the order.
 Selection select_shuffled(uint64_t seed, SourceSize source_size);
@@ -41,7 +41,7 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
 namespace gradus::data::datasets {
 
 /// A dataset with a method get_stacked(indices). It returns the same batch as Stack makes of get_batch(indices), but
-/// faster: it makes no tensors of single samples.
+/// faster, because it makes no tensors of single samples.
 template <class Source>
 concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
   { source.get_stacked(indices) } -> std::same_as<Example<>>;
@@ -104,7 +104,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   }
 
   template <StackedTransform Stacked =
-                Transform>  // clang 14 would instantiate a member that is not a template with the class
+                Transform>  // a template, because clang 14 would instantiate any other member with the class
   Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
@@ -123,7 +123,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
 };
 
 /// Samples of a source in a certain order (torch.utils.data.Subset). filter, shuffle, take and skip return a Subset.
-/// Random transforms of the source draw by the sample's index in the source, not by its place in the Subset.
+/// The numbers that a random transform of the source draws depend on the sample's index in the source, not on its place
+/// in the Subset.
 template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:

@@ -4,7 +4,7 @@ namespace gradus::data {
 namespace {
 
 thread_local std::optional<detail::Epoch> current_epoch;
-thread_local Generator* current_generator = nullptr;  // of the sample
+thread_local Generator* current_generator = nullptr;  // the generator of the sample that this thread is making
 
 }  // namespace
 

@@ -73,7 +73,7 @@ template <size_t D>
 Tensor padded(const Tensor& x, const ConvOptions<D>& options) {
   const Dims kernel = dims_of(options.kernel_size()), dilation = dims_of(options.dilation());
   const Dims padding = padding_of(options);
-  Dims sides;  // starting with the last dimension
+  Dims sides;  // padding at the start and at the end of each dimension, beginning with the last dimension
   for (int i = kernel.size() - 1; i >= 0; --i) {
     const int64_t total = options.padding().is_same() ? dilation[i] * (kernel[i] - 1) : 2 * padding[i];
     sides.push_back(total / 2);

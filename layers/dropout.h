@@ -1,5 +1,5 @@
-// Dropout and its variants: options, functions of nn::functional, and layers. In training they set random elements to 0
-// and scale the others. In evaluation they return x.
+// Dropout and its variants: options, functions of nn::functional, and layers. In training they drop random elements or
+// channels and rescale the others so that the mean is preserved. In evaluation they return x.
 #pragma once
 
 #include <gradus/autograd/ops/nn/dropout.h>

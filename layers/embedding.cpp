@@ -32,7 +32,7 @@ void detail::TableLayer<Derived, Options>::reset() {
   const int64_t rows = options.num_embeddings(), columns = options.embedding_dim();
   GRADUS_CHECK(rows > 0 && columns > 0, ValueError, name, " of ", rows, " rows with ", columns, " columns");
   if (options.padding_idx()) options.padding_idx(padding_row(options.padding_idx(), rows));
-  const Tensor given = std::exchange(options._weight(), Tensor());  // the option is used only once
+  const Tensor given = std::exchange(options._weight(), Tensor());  // cleared, so that a later reset() draws new values
   GRADUS_CHECK(!given.defined() || given.sizes() == Shape({rows, columns}), ShapeError, "the weight of an ", name,
                " of ", rows, " rows with ", columns, " columns has shape ", given.sizes());
   weight = this->register_parameter("weight", given.defined() ? given : empty({rows, columns}));
@@ -85,7 +85,7 @@ EmbeddingBagMode::EmbeddingBagMode(Reduction reduction) : kind(reduction == kSum
 
 namespace {
 
-/// Bag i contains the flat indices [ends[i], ends[i + 1]).
+/// Bag i contains the indices at the positions [ends[i], ends[i + 1]).
 using BagEnds = std::vector<int64_t>;
 
 BagEnds ends_of(const Tensor& offsets, int64_t count, bool include_last_offset) {
@@ -107,7 +107,7 @@ Tensor on_device(const std::vector<int64_t>& numbers, Device device) {
   return numbers.empty() ? empty({0}, TensorOptions(kLong).device(device)) : tensor(numbers, kLong).to(device);
 }
 
-/// Returns the number of each index's bag, shape (n).
+/// Returns a tensor of shape (n) with the number of the bag to which each index belongs.
 Tensor bags_of(const BagEnds& ends, int64_t count, Device device) {
   std::vector<int64_t> bags(static_cast<size_t>(count));
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
@@ -120,9 +120,10 @@ Tensor candidates_of(const Tensor& rows, const Tensor& counted) {
   return rows.detach().masked_fill(counted.logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-/// For each bag and column, the position in rows (n, D) of the largest element: shape (bags, D). Of equal elements the
-/// first is chosen. For a bag in which `counted` (n) is false everywhere, the position is unspecified. Bags whose
-/// lengths have the same number of bits are padded to one length and processed together, so that memory is linear in n.
+/// Returns a tensor (bags, D) with the position in `rows` (n, D) of the largest element for each bag and column. Of
+/// equal elements the first is chosen. For a bag in which `counted` (n) is false everywhere, the position is
+/// unspecified. Bags whose lengths have the same number of bits are padded to one length and processed together, so
+/// that memory is linear in n.
 Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds& ends) {
   const NoGradGuard no_grad;
   const Tensor candidates = candidates_of(rows, counted);
@@ -134,7 +135,7 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
       zeros({static_cast<int64_t>(ends.size()) - 1, rows.size(1)}, TensorOptions(kLong).device(device));
   for (const auto& [bits, bags] : classes) {
     if (bits == 0) continue;
-    const int64_t length = (int64_t{1} << bits) - 1;  // a shorter bag repeats its last index
+    const int64_t length = (int64_t{1} << bits) - 1;  // shorter bags are padded with their last index
     std::vector<int64_t> padded, numbers(bags.begin(), bags.end());
     for (const size_t bag : bags)
       for (int64_t i = 0; i < length; ++i) padded.push_back(std::min(ends[bag] + i, ends[bag + 1] - 1));
@@ -170,10 +171,10 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   if (options.max_norm()) embedding_renorm_(weight, used, *options.max_norm(), options.norm_type());
   // (bags, length, D) or (n, D)
   Tensor rows = embedding(weight, used, padding, options.scale_grad_by_freq(), options.sparse());
-  const Tensor counted = (used != padding).unsqueeze(-1);  // if padding is -1, all are counted
+  const Tensor counted = (used != padding).unsqueeze(-1);  // true for the indices that are not padding_idx
   const Tensor bag = is_matrix ? Tensor() : bags_of(ends, count, indices.device());
   const DType type = weight.dtype() == kDouble ? kDouble : kFloat;
-  // (bags, …) sums of `parts` (bags, length, …) or (n, …), in float32 for half types.
+  // Returns the sums (bags, …) of `parts` (bags, length, …) or (n, …) over each bag. Half types are summed in float32.
   const auto sums = [&](const Tensor& parts) {
     if (is_matrix) return parts.to(type).sum(1);
     const Tensor none = zeros({static_cast<int64_t>(ends.size()) - 1, parts.size(1)}, parts.options().dtype(type));

@@ -148,7 +148,7 @@ class Embedding : public ModuleHolder<EmbeddingImpl> {
   static Embedding from_pretrained(const Tensor& embeddings, const EmbeddingFromPretrainedOptions& options = {});
 };
 
-/// functional::embedding_bag over the parameter `weight`.
+/// Applies functional::embedding_bag with the parameter `weight` (num_embeddings, embedding_dim) as the table.
 struct EmbeddingBagImpl : detail::TableLayer<EmbeddingBagImpl, EmbeddingBagOptions> {
   using TableLayer::TableLayer;
   Tensor forward(const Tensor& indices, const Tensor& offsets = {}, const Tensor& per_sample_weights = {});

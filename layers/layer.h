@@ -38,7 +38,8 @@ struct OptionText {
 /// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
 std::string short_type(std::string name);
 
-/// Writes gradus::nn::Name(a=1, b=true):  LayerPrinter(stream, "Name")("a", 1)("b", true);
+/// Prints a layer's name and options in LibTorch's format. LayerPrinter(stream, "Name")("a", 1)("b", true); prints
+/// gradus::nn::Name(a=1, b=true).
 class LayerPrinter {
  public:
   LayerPrinter(std::ostream& stream, const std::string& name);
@@ -46,7 +47,7 @@ class LayerPrinter {
   LayerPrinter(const LayerPrinter&) = delete;
   LayerPrinter& operator=(const LayerPrinter&) = delete;
 
-  /// Prints nothing if not `shown`, for options that LibTorch prints only if they differ from the default.
+  /// Prints label=value if `shown` is true. LibTorch prints some options only if they differ from the default.
   LayerPrinter& operator()(const char* label, const OptionText& value, bool shown = true);
   /// Prints nothing for an absent value.
   template <class T>
@@ -79,7 +80,7 @@ struct NamedLayer : Cloneable<Derived, Base> {
   }
 };
 
-/// Base of layers with options. It prints them by options.print(LayerPrinter&), if they have this function.
+/// Base of layers with options. The options are printed by their function print(LayerPrinter&), if there is one.
 template <class Derived, class Options = NoOptions, class Base = Module>
 struct Layer : NamedLayer<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>

@@ -220,7 +220,7 @@ struct LayerNormImpl : detail::Layer<LayerNormImpl, LayerNormOptions> {
 GRADUS_MODULE(LayerNorm);
 
 /// x (N, C, …), normalised for each group of channels of each sample. Parameters `weight` (ones) and `bias` (zeros) of
-/// (C).
+/// shape (C).
 struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
   GroupNormImpl(int64_t num_groups, int64_t num_channels) : GroupNormImpl(GroupNormOptions(num_groups, num_channels)) {}
   explicit GroupNormImpl(const GroupNormOptions& options_) : Layer(options_) { GroupNormImpl::reset(); }

@@ -16,7 +16,7 @@ namespace gradus::nn {
 
 namespace detail {
 
-/// Windows over D dimensions. The stride defaults to the kernel's size.
+/// Options of pooling over windows in D dimensions. The stride defaults to the kernel's size.
 template <class Options, size_t D>
 struct PoolOptions {
   using Size = std::conditional_t<D == 1, int64_t, Pair>;                             ///< one number for each direction
@@ -71,13 +71,13 @@ struct AdaptivePoolOptions {
 };
 using AdaptiveAvgPool1dOptions = AdaptivePoolOptions<int64_t>;
 using AdaptiveMaxPool1dOptions = AdaptivePoolOptions<int64_t>;
-/// {height, width}. A std::nullopt keeps the size of the input.
+/// output_size is {height, width}. If one of them is std::nullopt, the input's size is kept in that direction.
 using AdaptiveAvgPool2dOptions = AdaptivePoolOptions<OutputSize>;
 using AdaptiveMaxPool2dOptions = AdaptivePoolOptions<OutputSize>;
 
 // ---- Functions ----
-// Functions with_indices also return the int64 index of each maximum: its position in the sequence, or h * W + w in the
-// image.
+// Functions whose names end in _with_indices also return the int64 index of each maximum: its position in the sequence,
+// or h * W + w in the image.
 
 namespace functional {
 
@@ -169,8 +169,8 @@ inline std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor&
 
 namespace detail {
 
-/// Base of the layers that choose maxima. forward_with_indices() also returns the int64 index of each maximum in its
-/// sequence, or h * W + w in its plane; in adaptive layers it is slow for many windows.
+/// Base of the max-pooling layers. forward_with_indices() also returns the int64 index of each maximum: its position in
+/// the sequence, or h * W + w in the image. In adaptive layers it is slow for many windows.
 template <class HolderType, auto kFunction, auto kWithIndices>
 struct MaxPoolLayer : FunctionLayerBase<MaxPoolLayer<HolderType, kFunction, kWithIndices>, kFunction> {
   using Holder = HolderType;

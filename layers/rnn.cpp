@@ -20,8 +20,8 @@ namespace {
 using detail::RecurrentState;
 using detail::RecurrentWeights;
 
-// Computes one step. `from_input` is W x + b_ih (N, gates * hidden), which does not depend on the hidden state and is
-// therefore computed for the whole sequence at once.
+// The functions below compute one step of a layer. `from_input` is W x + b_ih (N, gates * hidden), which does not
+// depend on the hidden state and is therefore computed for the whole sequence at once.
 
 Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
   OpScope op("rnn_step", Loc{});

@@ -64,7 +64,7 @@ struct LSTMOptions : detail::RecurrentOptions<LSTMOptions> {
     RecurrentOptions::print(printer);
     printer("proj_size", proj_size_, proj_size_ > 0);
   }
-  /// Takes the options that all recurrent layers share.
+  /// Copies the options that all recurrent layers share from another layer's options.
   template <class Other>
   explicit LSTMOptions(const detail::RecurrentOptions<Other>& other)
       : RecurrentOptions(other.input_size(), other.hidden_size()) {
@@ -105,7 +105,8 @@ class RecurrentBase : public Module {
   /// All weights, one layer after another.
   std::vector<Tensor> all_weights() const { return parameters(false); }
 
-  /// The options of the layer. An RNN or a GRU leaves those of LSTM alone at their defaults.
+  /// The options of the layer. In an RNN or a GRU, options that only an LSTM has, such as proj_size, have their
+  /// defaults.
   RNNOptionsBase options_base{0, 0};
 
  protected:
@@ -122,7 +123,7 @@ class RecurrentBase : public Module {
 
   Cell cell_ = Cell::rnn;
   RNNNonlinearity nonlinearity_ = kTanh;
-  std::vector<RecurrentWeights> weights_;  // indexed by layer and direction
+  std::vector<RecurrentWeights> weights_;  // index: layer * directions() + direction
 };
 
 /// Base of all layers of this file. Base is RecurrentBase for sequences and CellBase for single steps; kCell is the
@@ -150,7 +151,7 @@ struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>
 
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
-/// output, the features of the forward direction come first. Errors name the layer.
+/// output, the features of the forward direction come first.
 using RNNImpl = detail::HiddenStateLayer<class RNN, RNNOptions, detail::Cell::rnn>;
 GRADUS_MODULE(RNN);
 

@@ -90,7 +90,7 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
                key.sizes(), " and ", value.sizes());
   const bool batched = query.dim() == 3;
   const bool steps_first = batched && !options.batch_first();  // the inputs are (L, N, features)
-  auto arranged = [&](const Tensor& x) {                       // to (N, L, features)
+  auto arranged = [&](const Tensor& x) {                       // rearranges x to (N, L, features)
     return !batched ? x.unsqueeze(0) : steps_first ? x.transpose(0, 1) : x;
   };
   const Tensor q_in = arranged(query), k_in = arranged(key), v_in = arranged(value);
@@ -102,9 +102,9 @@ std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, 
       attn_mask, batched || !key_padding_mask.defined() ? key_padding_mask : key_padding_mask.unsqueeze(0), batch,
       queries, keys, query.dtype());
 
-  // Linear layers get the arguments in their original layout, without a transposed copy.
+  // Linear layers are applied to the inputs in their original layout, so that no transposed copy is made.
   const double dropped = is_training() ? options.dropout() : 0;
-  const auto output_of = [&](const Tensor& mixed) {  // (N, L, features)
+  const auto output_of = [&](const Tensor& mixed) {  // mixed: (N, L, features)
     const Tensor output = out_proj(steps_first ? mixed.transpose(0, 1) : mixed);
     return batched ? output : output.squeeze(0);
   };

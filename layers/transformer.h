@@ -33,8 +33,9 @@ struct MultiheadAttentionOptions {
 
 /// Inputs: query (L, N, E), key (S, N, kdim), value (S, N, vdim), or all without N. Results: output (L, N, E) and
 /// weights (N, L, S). In key_padding_mask (N, S) and attn_mask (L, S) or (N * heads, L, S), booleans are true where
-/// attention is not allowed, and floating values are added to the scores. Weights are averaged over the heads, or (N,
-/// heads, L, S) without average_attn_weights. Without need_weights they are undefined, which is faster.
+/// attention is not allowed, and floating values are added to the scores. The weights are averaged over the heads; if
+/// average_attn_weights is false, they are (N, heads, L, S). If need_weights is false, they are undefined, which is
+/// faster.
 ///
 /// Parameters have PyTorch's names: in_proj_weight (3 E, E), or q_proj_weight, k_proj_weight and v_proj_weight if kdim
 /// or vdim differs from E; in_proj_bias (3 E); bias_k and bias_v (1, 1, E); out_proj.weight (E, E), out_proj.bias (E).
@@ -87,9 +88,9 @@ struct TransformerEncoderLayerOptions {
   GRADUS_ARG(TransformerActivation, activation) = kReLU;
 };
 
-/// Self-attention, then two linear layers; the output of either part is added to the part's input and normalised. Maps
-/// src (L, N, d_model) to the same shape. src_mask and src_key_padding_mask are attn_mask and key_padding_mask of
-/// MultiheadAttention.
+/// Self-attention, followed by a feed-forward part of two linear layers. Each of the two parts has a residual
+/// connection and a LayerNorm: its result is norm(input + part(input)). Maps src (L, N, d_model) to the same shape.
+/// src_mask and src_key_padding_mask are attn_mask and key_padding_mask of MultiheadAttention.
 class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
  public:
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
@@ -207,8 +208,8 @@ struct TransformerOptions {
   GRADUS_ARG(AnyModule, custom_decoder);
 };
 
-/// src (S, N, d_model) and tgt (T, N, d_model) to (T, N, d_model): decoder(tgt, encoder(src)), each followed by a
-/// LayerNorm. Weights are initialised with xavier_uniform_.
+/// Maps src (S, N, d_model) and tgt (T, N, d_model) to decoder(tgt, encoder(src)) of shape (T, N, d_model). Encoder and
+/// decoder each end with a LayerNorm. Weights are initialised with xavier_uniform_.
 class TransformerImpl : public Cloneable<TransformerImpl> {
  public:
   TransformerImpl() : TransformerImpl(TransformerOptions()) {}

@@ -18,7 +18,7 @@ constexpr const char* kLayoutVersion = "1";
 constexpr const char* kLibrary = "gradus:version";
 const std::string kKind = "kind:", kValue = "value:", kSetting = "setting:";
 
-/// The part "major.minor" of a version.
+/// Returns "major.minor" of a version "major.minor.patch".
 std::string series(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
 /// Returns the entries of the metadata whose keys begin with `prefix`, without the prefix.
@@ -48,7 +48,8 @@ void check_layout(const io::Metadata& metadata, const std::string& path, bool an
 /// Collects the differences between a run and a checkpoint file for one message.
 class Differences {
  public:
-  /// Compares the texts of the file and of this run (`own`) by name. If `texts_too` is false, compares only the names.
+  /// Compares the entries (name and text) of the file with those of this run (`own`). If `texts_too` is false, compares
+  /// only the names.
   void compare(const char* what, const OrderedDict<std::string, std::string>& file,
                const OrderedDict<std::string, std::string>& own, bool texts_too) {
     for (const auto& item : own) {
@@ -301,7 +302,7 @@ bool Rotation::load_best() { return checkpoint_.load_if_there(best_path()); }
 
 std::vector<std::string> Rotation::files() const {
   std::vector<std::pair<int64_t, std::string>> found;
-  std::error_code error;  // ignored: without a folder there are no files
+  std::error_code error;  // ignored: if the folder does not exist, there are no files
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error))
     if (const int64_t step = step_of(entry->path().filename().string()); step >= 0)

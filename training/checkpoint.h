@@ -95,7 +95,7 @@ class Checkpoint {
   /// when the file is loaded.
   Checkpoint& add(const std::string& name, std::string kind, std::function<State()> save,
                   std::function<void(const State&)> load);
-  /// Adds a number or a text that load() sets, such as the epoch or the best accuracy so far.
+  /// Adds a number or a text that save() stores and load() sets, such as the epoch or the best accuracy so far.
   template <class T>
   requires detail::Number<T> || std::same_as<T, std::string> Checkpoint& value(const std::string& name, T& value) {
     return add_value(
@@ -113,9 +113,9 @@ class Checkpoint {
   /// Saves everything to a file. If this fails, throws an IoError, and the old file remains intact.
   void save(const std::string& path) const;
   /// Loads everything from a file. If there is an error, nothing of the run is changed. IoError: the file is missing,
-  /// damaged, not a checkpoint file, or written by another version of the library (`any_version` allows this; the run's
-  /// results may then differ in the last bits). ValueError: a part, a value or a setting is missing, unexpected or
-  /// different. ShapeError: a tensor has another shape.
+  /// damaged, not a checkpoint file, or written by a library with another major or minor version (`any_version` allows
+  /// this; the run's results may then differ in the last bits). ValueError: a part, a value or a setting is missing,
+  /// unexpected or different. ShapeError: a tensor has another shape.
   void load(const std::string& path, bool any_version = false);
   /// Calls load(path) if the file exists. Returns whether it exists.
   bool load_if_there(const std::string& path, bool any_version = false);
@@ -123,7 +123,7 @@ class Checkpoint {
   /// run.
   std::vector<std::byte> to_bytes() const;
   void from_bytes(std::span<const std::byte> bytes);
-  /// Returns the values in a checkpoint file as text. Loads nothing.
+  /// Returns the entries that value() added to a checkpoint file, as text by name, without loading the checkpoint.
   static OrderedDict<std::string, std::string> values_of(const std::string& path);
 
  private:
@@ -179,7 +179,7 @@ class Rotation {
   /// Loads the best file. Returns false if there is none.
   bool load_best();
 
-  /// Paths of the files of steps, in the order of the steps.
+  /// Returns the paths of all files step-<number>.safetensors in the directory, sorted by step.
   std::vector<std::string> files() const;
   std::string best_path() const { return directory_ + "/best.safetensors"; }
   double best_figure() const { return best_figure_; }

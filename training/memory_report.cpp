@@ -53,7 +53,7 @@ class WithoutGradients {
   }
   ~WithoutGradients() {
     for (size_t i = 0; i < kept_.size(); ++i) {
-      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // a recorded gradient has no values to convert
+      amp::detail::drop_half_gradient(*parameters_[i].impl()->meta);  // it was only recorded, so it has no values
       parameters_[i].mutable_grad() = kept_[i];
       amp::detail::exchange_half_copy(parameters_[i], half_copies_[i]);
     }
@@ -106,7 +106,8 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// The name of the operator for each such call, by the number of the call in the recording.
+  /// Returns the operator's name for each kernel call of a recomputed operator. The key is the number of the call in
+  /// the recording.
   const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:
@@ -255,8 +256,8 @@ class Reporter {
     report_.static_lower_bound = static_cast<int64_t>(memory_plan.lower_bound);
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
                           constants + report_.static_arena;
-    // Adds the workspace and the offset of the random generator. On a GPU, the arena already includes the workspace,
-    // and the captured graph has a second offset.
+    // Adds the kernels' workspace and the offset of the random generator (an int64_t). On a GPU, the arena already
+    // includes the workspace, and the captured graph has an offset of its own, so two offsets are added.
     report_.static_peak +=
         device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }

@@ -33,7 +33,7 @@ struct PlanOptions {
 
 enum class MemoryKind : uint8_t {
   parameters,       ///< parameters and buffers of the model
-  optimizer_state,  ///< with the scalars that its kernels read, and half-precision copies of parameters
+  optimizer_state,  ///< state tensors, scalars that kernels read, half-precision copies of parameters
   inputs,           ///< inputs and targets
   gradients,        ///< gradients of parameters
   activations,      ///< all memory that the forward pass allocates
@@ -50,7 +50,7 @@ struct MemorySpan {
   MemoryKind kind = MemoryKind::activations;
   int64_t bytes = 0;
   int64_t begin = 0, end = 0;  ///< allocated and released at these times (MemoryReport::timeline)
-  std::string module, op;      ///< what allocates it: "features.3", "conv2d"; for a gradient, op is the parameter
+  std::string module, op;      ///< what allocates it: "features.3", "conv2d"; op of a gradient: its parameter
 };
 
 /// The memory of a step in bytes.
@@ -59,17 +59,20 @@ struct MemoryReport {
   int64_t gradients = 0;    ///< of all parameters; with DistributedDataParallel, the size of its buckets
   int64_t activations = 0;  ///< memory that the forward pass leaves for the backward pass, including the loss
   int64_t workspace = 0;    ///< the most scratch memory that one kernel needs
-  /// The most memory that the eager step has at a time, including parameters, buffers, inputs and optimizer state. The
-  /// sum of at_peak.
+  /// The most memory that is in use at any time of the eager step, including parameters, buffers, inputs and optimizer
+  /// state. Equals the sum of at_peak.
   int64_t peak = 0;
-  int64_t at_peak[kMemoryKinds] = {};  ///< the memory at the time of the peak, by MemoryKind
-  /// The same step as a training::StaticStep: the size of its arena, a lower bound for the arena of any memory plan
-  /// with this order of calls, and the peak, which does not include the caller's batch.
+  int64_t at_peak[kMemoryKinds] = {};  ///< the memory of each MemoryKind at the time of the peak
+  /// The memory of the same step as a training::StaticStep. static_arena is the size of its arena; static_lower_bound
+  /// is a lower bound for the arena of any memory plan with this order of calls. static_peak does not include the batch
+  /// that the caller passes, which the step copies to its own inputs.
   int64_t static_arena = 0, static_lower_bound = 0, static_peak = 0;
   /// FLOPs of the forward pass, and of the operators that the backward pass computes again, estimated from shapes.
   double forward_flops = 0, recomputed_flops = 0;
 
-  /// All pieces of memory, sorted by begin. Time is counted in allocations and releases since the start of the step.
+  /// All pieces of memory, sorted by begin. The unit of time is one allocation or release since the start of the step.
+  /// backward_begin, step_begin and end are the times at which the backward pass begins, the optimizer's step begins,
+  /// and the step ends.
   std::vector<MemorySpan> timeline;
   int64_t backward_begin = 0, step_begin = 0, end = 0, peak_time = 0;
 
@@ -77,17 +80,18 @@ struct MemoryReport {
 };
 std::ostream& operator<<(std::ostream& stream, const MemoryReport& report);
 
-/// The model of a report: an AnyModule, a module's holder, or a shared_ptr to a module.
+/// The type of the parameter `model` of plan() and related functions. It is constructed implicitly from an AnyModule, a
+/// module's holder, or a shared_ptr to a module.
 struct PlannedModel : nn::AnyModule {
   template <class Model>
   requires std::is_constructible_v<nn::AnyModule, const Model&> PlannedModel(const Model& model)  // NOLINT
       : nn::AnyModule(model) {}
 };
 
-/// Reports the memory of a training step, which is zero_grad, forward, loss, backward and optimizer step, when the
-/// optimizer already has its state. A model on several devices is a DeviceError, an optimizer without a rule
-/// (has_rule()) a ValueError. A step that cannot be recorded, because it reads a number back from the device, is an
-/// error that names the line.
+/// Reports the memory of a training step: zero_grad, forward, loss, backward and optimizer step. It is a later step
+/// than the first, so the optimizer already has its state. A model on several devices is a DeviceError, an optimizer
+/// without a rule (has_rule()) a ValueError. A step that cannot be recorded, because it reads a number back from the
+/// device, is an error that names the line.
 MemoryReport plan(const PlannedModel& model, const Shape& input_shape, optim::Optimizer& optimizer,
                   const PlanOptions& options = {});
 /// Reports the memory of a forward pass under NoGradGuard.

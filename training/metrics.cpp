@@ -80,7 +80,7 @@ void ConfusionMatrix::update(const Tensor& predictions, const Tensor& target, Lo
   const Tensor wanted = host_classes(target, "target");
   const Tensor found = host_classes(scores ? predictions.argmax(class_axis(target)) : predictions, "predictions");
   const int64_t* const predicted = found.data_ptr<int64_t>();
-  std::vector<size_t> cells;  // counted only after all targets were checked
+  std::vector<size_t> cells;  // counted only after all checks, so that a bad batch counts nothing
   for_each_label(wanted, classes_, ignore_index_, [&](int64_t label, int64_t i) {
     check_class(predicted[i], classes_, "prediction", i, ignore_index_);
     cells.push_back(static_cast<size_t>(label * classes_ + predicted[i]));
@@ -171,7 +171,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
     const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
-    std::vector<double> padded = scores;  // padded to the length of the longest with NaN, which is never a score
+    std::vector<double> padded = scores;  // padded with NaN, which is never a score, to equal lengths on all ranks
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);
     std::erase_if(scores, [](double score) { return std::isnan(score); });

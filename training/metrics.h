@@ -120,7 +120,7 @@ class Perplexity : public MeanMetric {
   /// Takes the mean cross-entropy (one element) of a batch, and the number of its targets that were not ignored. A
   /// negative count is a ValueError.
   void update(const Tensor& mean_loss, int64_t count, Loc where = Loc::current());
-  /// At least 1. For a model that predicts all tokens with equal probability, this is the number of tokens.
+  /// At least 1. For a model that predicts all tokens with equal probability, this is the size of the vocabulary.
   double perplexity() const { return std::exp(mean()); }
 };
 

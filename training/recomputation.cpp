@@ -12,9 +12,10 @@ using Parts = std::vector<RecomputedPart>;
 /// A model, and the reports of its step's memory when various parts are recomputed.
 class Model {
  public:
-  /// Paths and sizes of the outermost Sequentials. Any range of their modules can be recomputed.
+  /// Path and number of modules of the model, if it is a Sequential, or else of each child that is a Sequential. Any
+  /// range of their modules can be recomputed.
   std::vector<std::pair<std::string, size_t>> sequentials;
-  /// Paths of the other modules that can be recomputed, only as a whole.
+  /// Paths of the model's other children, which can be recomputed only as a whole.
   std::vector<std::string> others;
   /// The report without recomputation.
   MemoryReport before;
@@ -114,7 +115,7 @@ Parts recompute_within(const PlannedModel& model, const Shape& input_shape, opti
     const std::optional<Parts> more = with(chosen, candidate);
     if (!more) continue;
     const int64_t now = reported.report_with(*more).peak;
-    if (now > peak) continue;  // accepts an equal peak, because the next part may then lower it
+    if (now > peak) continue;  // an equal peak is accepted: the next part may then lower it
     peak = now, chosen = *more;
     if (peak <= budget) break;
   }
@@ -123,7 +124,7 @@ Parts recompute_within(const PlannedModel& model, const Shape& input_shape, opti
     if (reported.report().peak < peak) return all;
   }
   const int64_t allowed = std::max(peak, budget);
-  for (size_t i = chosen.size(); i-- > 0;) {  // removes parts that are not needed, the most expensive first
+  for (size_t i = chosen.size(); i-- > 0;) {  // removes unneeded parts, first those with the most FLOPs per byte saved
     Parts fewer = chosen;
     fewer.erase(fewer.begin() + static_cast<std::ptrdiff_t>(i));
     if (reported.report_with(fewer).peak <= allowed) chosen = std::move(fewer);

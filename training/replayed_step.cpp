@@ -82,7 +82,7 @@ class StepPartsCollector final : public Observer {
     if (&thread_mark != thread_) return;
     for (const ModuleFrame* frame = ModuleFrame::current(); frame; frame = frame->parent)
       for (const nn::Module* module = nn::Module::of(*frame); module; module = module->parent()) {
-        if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // so are the modules above it
+        if (std::find(seen_.begin(), seen_.end(), module) != seen_.end()) break;  // its parents have been seen, too
         seen_.push_back(module);
         modules_.push_back(module->weak_from_this());
       }
@@ -132,7 +132,7 @@ bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, cons
   };
   visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
   if (!same || visited != numbers_.size()) return false;
-  // All modules still exist: otherwise the numbers that were compared above would be fewer.
+  // All modules still exist: visit_conditions() skips destroyed modules, so there would have been fewer numbers above.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
     const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
     const std::span<const std::byte> bytes = module->object_bytes();
@@ -254,7 +254,7 @@ TensorList CapturedStep::operator()(const TensorList& batch) {
 void CapturedStep::capture(const TensorList& batch) {
   reset();
   try {
-    record(recording_, batch, [&](const auto& work) { graph_.capture(work); });  // captures without running
+    record(recording_, batch, [&](const auto& work) { graph_.capture(work); });  // capturing runs no kernels
   } catch (...) {
     reset();
     throw;
@@ -265,7 +265,7 @@ void CapturedStep::capture(const TensorList& batch) {
 void CapturedStep::reset() {
   captured_ = false;
   eager_steps_ = 0;
-  recording_.outputs.clear();  // before the graph, because they use its memory
+  recording_.outputs.clear();  // cleared before the graph, whose memory they use
   graph_.reset();
   recording_ = {};
 }

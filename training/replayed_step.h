@@ -48,8 +48,8 @@ struct StepParts {
 /// valid only as long as it does not change:
 /// - of modules: training or evaluation mode, whether there are hooks, whether they are recomputed, and the options
 ///   that pretty_print shows (only of Cloneable modules, as all layers of gradus are);
-/// - of parameters and buffers: whether they require gradients, the memory of their values and of their bound
-///   gradients, and their hooks;
+/// - of parameters and buffers: whether they require gradients, the memory of their values, the memory to which their
+///   gradients are bound (buckets of DistributedDataParallel), and their hooks;
 /// - of optimizers: their parameters, and the memory of their state;
 /// - of the thread and the program: backend, grad mode, autocast, default type, and the switches for TF32 and
 ///   determinism.
@@ -103,8 +103,8 @@ class ReplayedStep {
     TensorList inputs, outputs;  // inputs: copies on the device, which the recorded work reads
     amp::detail::RecordedHalfCopies half_copies;
   };
-  /// Fills in a recording. Calls recorder(work), which must record what work() does. If the recorder or the step throws
-  /// an exception, drops the gradients.
+  /// A function recorder(work) that records what work() does. record() fills in a recording by calling it. If the
+  /// recorder or the step throws an exception, record() drops the gradients.
   using Recorder = std::function<void(const std::function<void()>& work)>;
   void record(Recording& recording, const TensorList& batch, const Recorder& recorder) const;
   /// Returns false if the conditions of the recording have changed, so that it must not be replayed.

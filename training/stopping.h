@@ -26,7 +26,7 @@ namespace gradus::training {
 /// Says whether smaller (min) or greater (max) figures are better.
 enum class Mode : uint8_t { min, max };
 namespace detail {
-/// Returns the figure than which every other figure is better: infinity or -infinity.
+/// Returns the worst possible figure: infinity for Mode::min, -infinity for Mode::max.
 double worst_figure(Mode mode);
 /// True if `figure` is better than `best` by more than `min_delta`. NaN is never better.
 bool is_better(Mode mode, double figure, double best, double min_delta = 0);

@@ -57,20 +57,21 @@ namespace {
 struct Published {
   const char *name, *subfolder, *script, *archive;
   std::vector<std::string> train_files, test_files;
-  bool may_be_partial;  // a single file is a dataset, too
+  bool may_be_partial;  // if true, a dataset with only some of these files can be read
 
   std::vector<std::string> files_in(const std::string& folder, ImageDataset::Mode mode) const {
     std::vector<std::string> files = mode == ImageDataset::kTrain ? train_files : test_files;
     for (std::string& file : files) file = folder + "/" + file;
     return files;
   }
-  // The files in `folder` that exist; none if the dataset cannot be read from them.
+  // Returns the files in `folder` that exist. Returns none if one is missing and the dataset needs all of them.
   std::vector<std::string> present_files(const std::string& folder, ImageDataset::Mode mode) const {
     std::vector<std::string> files = files_in(folder, mode);
     const size_t missing = std::erase_if(files, [](const std::string& file) { return !data::detail::is_file(file); });
     return missing > 0 && !may_be_partial ? std::vector<std::string>() : files;
   }
-  // The files in `root` or its subfolder. Throws an IoError with `hint`, or another hint if it is empty.
+  // Returns the files in `root` or, if it has none, in its subfolder. If there are none either, throws an IoError that
+  // ends with `hint` or, if `hint` is empty, says how to unpack or fetch the files.
   std::vector<std::string> find_files(const std::string& root, ImageDataset::Mode mode, std::string hint = "") const {
     std::vector<std::string> wanted;
     for (const std::string& folder : {root, root + "/" + subfolder}) {

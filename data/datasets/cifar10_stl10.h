@@ -26,9 +26,9 @@ struct LabelledImages {
 /// Parses the records of a CIFAR-10 file. Messages call the file `name`. An incomplete record or a class above 9 is an
 /// IoError.
 LabelledImages parse_cifar10(io::ByteSpan bytes, const std::string& name);
-/// Parses the STL-10 files of images and of labels. Transposes the planes to rows, and returns classes 0 … 9. Messages
-/// call the file of images `name`. An incomplete image, a different number of labels, or an unknown class is an
-/// IoError.
+/// Parses the STL-10 files of images and of labels. Converts the planes, which are stored column by column, to
+/// row-major order, and the classes to 0 … 9. Messages call the file of images `name`. An incomplete image, a different
+/// number of labels, or an unknown class is an IoError.
 LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::string& name);
 
 namespace datasets {
@@ -45,7 +45,7 @@ class CIFAR10 : public ImageDataset {
 
   /// True if the dataset has as many images as were published.
   bool is_complete() const { return *size() == (is_train() ? kTrainSize : kTestSize); }
-  /// "airplane", "automobile", …
+  /// Returns the names of the classes 0 … 9: "airplane", "automobile", …
   static const std::vector<std::string>& class_names();
 };
 
@@ -61,7 +61,7 @@ class STL10 : public ImageDataset {
 
   /// True if the dataset has as many images as were published.
   bool is_complete() const { return *size() == (is_train() ? kTrainSize : kTestSize); }
-  /// "airplane", "bird", …
+  /// Returns the names of the classes 0 … 9: "airplane", "bird", …
   static const std::vector<std::string>& class_names();
 };
 

@@ -33,7 +33,7 @@ class CsvReader {
     GRADUS_CHECK(at_ >= text_.size() || end_of_line(), IoError, where(), "text after a closing quote");
     return true;
   }
-  /// "'houses.csv', line 7: ".
+  /// Returns the start of an error message, such as "'houses.csv', line 7: ".
   std::string where() const { return "'" + name_ + "', line " + std::to_string(first_line_) + ": "; }
 
  private:
@@ -52,7 +52,7 @@ class CsvReader {
     std::string field(text_.substr(at_, end - at_));
     at_ = end;
     if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n')
-      field.pop_back(), --at_;  // it is part of the CRLF at the end of the line
+      field.pop_back(), --at_;  // this \r is part of the CRLF at the end of the line
     GRADUS_CHECK(field.find('"') == std::string::npos, IoError, where(), "a quote within the field '", field,
                  "': put all of it between quotes, and double those that belong to it");
     return field;
@@ -82,7 +82,7 @@ std::optional<float> number_of(std::string_view text) {
   const char* const end = text.data() + text.size();
   float value = 0;
   auto read = std::from_chars(text.data(), end, value);
-  if (read.ec == std::errc::result_out_of_range) {  // also reported for numbers that are too small for float32
+  if (read.ec == std::errc::result_out_of_range) {  // also reported for numbers too close to 0 for float32
     long double wide = 0;
     read = std::from_chars(text.data(), end, wide);
     value = static_cast<float>(wide);

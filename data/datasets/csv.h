@@ -17,7 +17,7 @@ namespace gradus::data {
 
 struct Csv {
   std::vector<std::string> names;              ///< names of the columns, from the header
-  std::vector<std::vector<std::string>> rows;  ///< the other rows, with one field for each column
+  std::vector<std::vector<std::string>> rows;  ///< the rows after the header, with one field for each column
 
   /// Returns a column as float32 (N). Parses numbers as Python's float() does: spaces around a number and a sign are
   /// allowed. An unknown name is a ValueError that lists the known names. A field that is empty or not a finite number
@@ -40,8 +40,8 @@ Csv parse_csv(std::string_view text, const std::string& name, char separator = '
 Csv read_csv(const std::string& path, char separator = ',');
 
 namespace detail {
-/// Removes spaces around a number and its plus sign. Python's int() and float() accept these, but std::from_chars does
-/// not.
+/// Removes the spaces before and after a number, and a leading plus sign. Python's int() and float() accept them, but
+/// std::from_chars does not.
 std::string_view bare_number(std::string_view text);
 }  // namespace detail
 

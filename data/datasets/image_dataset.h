@@ -15,7 +15,7 @@ namespace gradus::data::datasets {
 /// Samples are {image (C, H, W) float32 in [0, 1], class as an int64 scalar}. Copies share the images.
 class ImageDataset : public Dataset<ImageDataset> {
  public:
-  /// The part of the published dataset.
+  /// Selects the images for training or those for testing.
   enum class Mode { kTrain, kTest };
   static constexpr Mode kTrain = Mode::kTrain, kTest = Mode::kTest;
 

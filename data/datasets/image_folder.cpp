@@ -26,8 +26,8 @@ bool is_folder(const fs::path& path) {
   return fs::is_directory(path, ignored);
 }
 
-// Adds the paths of the images in `folder`, then of the images in its subfolders. `open` has the folders on the path to
-// `folder`: a link back to one of them is not followed, because it would lead into an endless loop.
+// Adds the paths of the images in `folder`, then of the images in its subfolders. `open` contains the folders above
+// `folder`. A symbolic link to one of them is not followed, because it would lead into an endless loop.
 void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<std::string>& images) {
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);

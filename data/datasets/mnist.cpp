@@ -22,8 +22,8 @@ DType dtype_of_code(int code, const std::string& name) {
               "; known are 8 (unsigned byte), 12 (int32), 13 (float32) and 14 (float64)");
 }
 
-// Reads the next `bytes` bytes, or fewer at the end of the data. The memory grows with the data that was read, because
-// `bytes` comes from the header of a file that may be damaged.
+// Reads the next `bytes` bytes, or fewer at the end of the data. Allocates memory little by little as data arrive,
+// because `bytes` comes from the header of a file that may be damaged, and may be far too large.
 template <class Read>
 io::Bytes read_growing(Read& read, size_t bytes) {
   constexpr size_t kFirst = size_t{1} << 20;
@@ -98,7 +98,7 @@ Array read_idx(const std::string& path) {
   const io::Bytes bytes = io::read_file(path);
   if (!io::is_gzip(bytes)) return parse_idx(bytes, path);
   io::GzipReader reader(bytes, path);
-  constexpr uint64_t kSmall = uint64_t{1} << 24;  // memory of up to this size is allocated without checking the trailer
+  constexpr uint64_t kSmall = uint64_t{1} << 24;  // up to this size, memory is allocated without checking the trailer
   const auto is_size = [&](uint64_t wanted) {
     if (wanted <= kSmall) return true;
     const std::optional<uint32_t> size = reader.size_in_trailer();
@@ -119,7 +119,7 @@ struct Files {
 constexpr Files kTrainFiles = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte"};
 constexpr Files kTestFiles = {"t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
 
-// The subfolders in which torchvision or users put the files.
+// The subfolders in which torchvision or users usually put the files.
 const std::vector<std::string> kSubfolders = {"mnist", "MNIST/raw", "raw", "mnist/raw", "MNIST"};
 
 // Returns the path of the file `name` in `folder`. The file may end in .gz and may have a dot instead of the dash

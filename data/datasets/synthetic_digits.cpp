@@ -69,7 +69,8 @@ constexpr Point kNineLoop[] = {{.75f, .17f}, {.54f, .03f}, {.30f, .12f}, {.23f, 
 constexpr Point kNineStem[] = {{.76f, .10f}, {.74f, .50f}, {.66f, .98f}};
 constexpr Point kNineTail[] = {{.76f, .12f}, {.76f, .50f}, {.70f, .82f}, {.50f, .97f}, {.27f, .88f}};
 
-/// The ways of writing a digit, one of which is chosen at random. Frequent ways are listed twice.
+/// Returns the glyphs of a digit, one of which is chosen at random. A common glyph is listed twice, so that it is
+/// chosen twice as often.
 const std::vector<Glyph>& glyphs_of(int digit) {
   static const std::vector<Glyph> digits[10] = {
       {{{true, kOval}}},
@@ -133,8 +134,8 @@ struct Hand {
   }
 };
 
-// The squared distance of each pixel to the nearest line drawn so far, at most reach². Lines change only pixels within
-// `reach`.
+// Holds for each pixel the squared distance to the nearest line drawn so far, or reach² if no line is nearer than
+// `reach`. A line therefore changes only pixels within `reach` of it.
 class Paper {
  public:
   explicit Paper(float reach) : reach_(reach) { std::fill(squared_, squared_ + kPixels, reach * reach); }

@@ -28,7 +28,7 @@ namespace detail {
 namespace {
 
 constexpr size_t kFileOverhead =
-    512;  // bytes of a tar entry's header; also roughly the memory for the field's name and its node in the map
+    512;  // size of a tar entry's header, used as an estimate of the memory for a field's name and map node
 
 size_t bytes_of(const TarSample& sample) {
   size_t bytes = sample.key.size();
@@ -53,7 +53,7 @@ class TarSampleReader {
       const std::string& name = ahead_->name;
       const size_t base = name.rfind('/') + 1,
                    dot = name.find('.', base);        // without a '/', rfind returns npos, and npos + 1 is 0
-      if (dot == name.npos || dot == base) continue;  // skipped, as WebDataset does
+      if (dot == name.npos || dot == base) continue;  // names without a key or a field are skipped, as by WebDataset
       std::string key = name.substr(0, dot), extension = name.substr(dot + 1);
       if (sample && sample->key != key) break;
       if (!sample) sample = TarSample{std::move(key), file_.path(), {}};
@@ -107,8 +107,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     changed_.notify_all();
   }
 
-  /// Returns the number of the next sample, or nothing at the end of the epoch. give() returns the sample for this
-  /// number, unless `drop` is true.
+  /// Returns the number of the next sample, or nothing at the end of the epoch. Keeps the sample for give(), or
+  /// discards it if `drop` is true.
   std::optional<size_t> draw(bool drop) {
     while (shuffle_buffer_.size() < std::max<size_t>(options_.shuffle_buffer, 1)) {
       std::optional<Numbered> next = take();
@@ -140,17 +140,17 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
  private:
   struct Numbered {
-    size_t number;  // 2^32 times the shard's number plus the sample's place in the shard, for all ranks and epochs
+    size_t number;  // 2^32 times the shard's number plus the sample's place in it; the same in all epochs and ranks
     TarSample sample;
   };
   struct Shard {
     std::string name;
-    std::vector<size_t> folders;  // the folders that have this shard, its home first
+    std::vector<size_t> folders;  // indices of the folders that have this shard; the first is its home
   };
   struct Lane {
-    std::deque<size_t> shards;        // not yet read to the end; the first one is being read
-    size_t folder = 0, place = 0;     // folder from which the first shard is read, and place of the next sample in it
-    uint64_t offset = 0;              // byte at which that sample begins
+    std::deque<size_t> shards;        // numbers of the shards still to read; the first is being read
+    size_t folder = 0, place = 0;     // folder that the first shard is read from; place of its next sample
+    uint64_t offset = 0;              // byte of the shard at which that sample begins
     std::set<size_t> failed;          // folders in which the first shard could not be read
     std::optional<Deadline> reading;  // deadline of the read in progress
     std::deque<Numbered> ready;
@@ -191,7 +191,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   }
 
   // Returns the shards of this rank in the order of the epoch. The order of all shards begins with the first shard of
-  // each home, then come the second shards, and so on, so that the part of each rank has shards from all folders.
+  // each home, then come the second shards, and so on. The part of each rank, which is a contiguous range of this
+  // order, therefore has shards from as many folders as possible.
   std::vector<size_t> order_of(uint64_t seed, uint64_t epoch) const {
     const size_t count = shards_.size();
     std::vector<size_t> order(count), place(count), places(folders_.size());
@@ -229,8 +230,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       if (lane->shards.empty()) {
         lanes_.erase(lanes_.begin() + static_cast<std::ptrdiff_t>(turn_));
       } else if (lane->is_stuck()) {
-        // A new thread reads a copy of the lane from another folder. If the stuck thread still reads a sample, it adds
-        // it to the old lane, which is not used any more.
+        // A new thread reads a copy of the lane from another folder. If the stuck thread's read returns after all, that
+        // thread adds the sample to the old lane, which is not used any more.
         Lane other = *lane;
         GRADUS_CHECK(find_folder(other), IoError, "'", folders_[lane->folder], "' has not answered for ",
                      options_.stall_limit.count(), " ms, and no other folder has '", shards_[lane->shards.front()].name,
@@ -317,15 +318,15 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
 
   // Used only by the consumer.
   uint64_t seed_ = 0, epoch_ = 0, drawn_ = 0;
-  size_t turn_ = 0;           // index of the next lane
+  size_t turn_ = 0;           // index of the lane that gives the next sample
   std::exception_ptr error_;  // the exception that ended the epoch; moved here from its lane
   std::vector<Numbered> shuffle_buffer_;
 
   std::mutex mutex_;  // protects all members below
   std::condition_variable changed_;
   std::vector<LanePtr> lanes_;
-  std::set<LanePtr> read_;  // all lanes that a thread still reads, including stuck ones and ones of earlier epochs
-  std::unordered_map<size_t, TarSample> drawn_samples_;  // by number; the threads of loader workers use this, too
+  std::set<LanePtr> read_;  // lanes whose threads still run, even if they are stuck or of an earlier epoch
+  std::unordered_map<size_t, TarSample> drawn_samples_;  // by number; used by the consumer and by the loader's workers
 };
 
 }  // namespace detail

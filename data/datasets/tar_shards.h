@@ -59,7 +59,7 @@ namespace datasets {
 struct TarShardsOptions {
   size_t num_replicas = 1, rank = 0;  ///< ranks read different shards; the ranks' numbers of shards differ by at most 1
   bool shuffle = true;                ///< shuffles the shards in every epoch
-  size_t shuffle_buffer = 0;          ///< the next sample is drawn from this many samples; 0: samples keep their order
+  size_t shuffle_buffer = 0;          ///< samples are drawn at random from a buffer of this size; 0: no buffer
   size_t read_ahead = size_t{16} << 20;  ///< limit for the bytes of samples that are read ahead from each folder
   std::chrono::milliseconds stall_limit{10'000};  ///< a folder is given up if reading a sample takes longer
 };
@@ -74,8 +74,8 @@ struct TarShardsOptions {
 /// different numbers of samples. Set the rank in TarShardsOptions, not by DataLoaderOptions::distributed; all ranks
 /// must see the same folders.
 ///
-/// Only one iteration is possible at a time, also over copies, which share it. get(index) returns a sample only after
-/// the sampler has drawn its index, and only once.
+/// A TarShards and its copies share one stream of samples, so only one loader at a time can iterate over them.
+/// get(index) returns a sample only after the sampler has drawn its index, and only once.
 class TarShards : public Dataset<TarShards, TarSample> {
  public:
   /// A folder that cannot be read is an IoError. Fewer shards than ranks are a ValueError.

@@ -14,7 +14,7 @@ using detail::Planes;
 // An image x with one or three channels, and the memory for a result y of the same shape.
 struct Colors {
   Planes x, y;
-  bool gray;  // one channel
+  bool gray;  // true if the image has one channel
   int64_t images() const { return gray ? x.count : x.count / 3; }
 };
 
@@ -47,8 +47,8 @@ void saturate(const float* from, float* __restrict red, float* __restrict green,
   }
 }
 
-// The formulas for the hue are templates that compute one pixel (float) or four pixels at once (Four). With Four, a
-// conditional expression computes both sides and selects for each pixel.
+// The formulas for the hue are templates that compute one pixel (float) or four pixels at once (Four). With Four, the
+// expression c ? a : b computes both a and b and selects one of them for each pixel.
 using Four = float __attribute__((vector_size(16)));
 using FourIntegers = int32_t __attribute__((vector_size(16)));
 
@@ -93,7 +93,7 @@ Rgb<V> turned(const Rgb<V>& color, float turn) {
   const V side = whole(h6), f = h6 - side;  // side: 0 … 6, where 6 means the same as 0
   const auto in_range = [&](const V& x) { return x < 0 ? zero : 1 < x ? one : x; };
   const V p = in_range(v * (1 - s)), q = in_range(v * (1 - s * f)), t = in_range(v * (1 - s * (1 - f)));
-  // Chooses a value by the side of the colour hexagon on which the hue is.
+  // Chooses a value by the side (0 … 5) of the colour hexagon on which the hue is; `first` is for side 0.
   const auto pick = [&](const V& first, const V& second, const V& third, const V& fourth, const V& fifth,
                         const V& sixth) {
     const V upper = side == 3 ? fourth : side == 4 ? fifth : side == 5 ? sixth : first;

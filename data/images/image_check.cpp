@@ -14,7 +14,7 @@ namespace gradus::data::detail {
 
 namespace {
 
-constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // kAroundData: length, type and checksum of a chunk
+constexpr size_t kSignatureBytes = 8, kAroundData = 12;  // kAroundData: bytes for a chunk's length, type, checksum
 constexpr int kPaletteColor = 3;
 
 /// A PNG file consists of a signature and chunks. A chunk has a length, a type, data, and the CRC-32 of type and data.
@@ -102,7 +102,7 @@ io::Bytes png_of_indices(io::ByteSpan bytes) {
     at += chunk.all.size();
     if (!chunk.is("IHDR") && !chunk.is("IDAT") && !chunk.is("IEND")) continue;
     grey.insert(grey.end(), chunk.all.begin(), chunk.all.end());
-    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // the colour type: grey
+    if (chunk.is("IHDR")) grey[kSignatureBytes + 8 + 9] = std::byte{0};  // sets the colour type to grey
     if (chunk.is("IEND")) return grey;
   }
 }
@@ -159,7 +159,7 @@ class JpegChecker {
   };
 
   static bool is_restart(uint8_t type) { return type >= 0xD0 && type <= 0xD7; }
-  static bool is_frame(uint8_t type) {  // of the types C0 … CF, C4, C8 and CC are no frames
+  static bool is_frame(uint8_t type) {  // C0 … CF, except C4, C8 and CC, which are other segments
     return type >= 0xC0 && type <= 0xCF && type != 0xC4 && type != 0xC8 && type != 0xCC;
   }
   template <class... What>
@@ -175,7 +175,7 @@ class JpegChecker {
     for (;; ++at_) {
       need(2);
       damaged(byte(at_) == 0xFF, "byte ", at_, " is not a marker");
-      if (byte(at_ + 1) != 0xFF) break;  // FF FF: padding
+      if (byte(at_ + 1) != 0xFF) break;  // FF FF: the first FF is padding
     }
     at_ += 2;
     return byte(at_ - 1);
@@ -294,7 +294,7 @@ class JpegChecker {
   ImageHeader header_;
   std::vector<Component> components_;
   bool is_progressive_ = false, has_adobe_ = false;
-  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i is set if table i is defined
+  uint32_t huffman_tables_[2] = {}, quantization_tables_ = 0;  // bit i: table i is defined; [0]: DC, [1]: AC
   int64_t mcu_columns_ = 0, mcu_rows_ = 0, restart_interval_ = 0, scanned_bytes_ = 0;
 };
 

@@ -30,7 +30,8 @@ void* limited_realloc(void* memory, size_t bytes) {
 // Doubles the width of a row of chroma values. As in libjpeg, each new value is 3/4 of the nearest old value plus 1/4
 // of the neighbour on the other side, alternately rounded down and up. This function replaces the function of the same
 // name in stb_image.h, which swaps the weights at the next-to-last value. The function-like macro below renames the
-// definition in stb_image.h, but not the places that take the function's address: they get this function.
+// definition in stb_image.h, because a parenthesis follows the name there. Where stb_image.h takes the function's
+// address, no parenthesis follows, so it gets the address of this function.
 // NOLINTBEGIN(bugprone-reserved-identifier)
 static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* near, unsigned char*, int w, int) {
   for (int i = 0; i < w; ++i) {
@@ -111,12 +112,12 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
   GRADUS_CHECK(header.scans <= kMostScannedPixels / pixels, IoError, "'", name, "' has ", header.scans, " scans of ",
                header.width, "x", header.height, " pixels; at most ", kMostScannedPixels / pixels,
                " scans of this size are read");
-  // Enough for each buffer of a valid file. The largest buffers hold four channels of 16 bits, twice, for an image
-  // whose blocks extend beyond its border.
+  // This is enough for each buffer of a valid file. Blocks of a JPEG may extend beyond the image's border by fewer than
+  // 64 pixels, and 32 bytes for each pixel are more than any buffer needs.
   allocation_limit =
       (size_t{1} << 20) + size_t{32} * static_cast<size_t>(header.width + 64) * static_cast<size_t>(header.height + 64);
-  // Growing buffers double in size. They hold the compressed data of a PNG, or its decompressed rows, each of which
-  // begins with a filter byte.
+  // The buffers that grow hold the compressed data of a PNG, or its decompressed rows, each of which begins with a
+  // filter byte. stb_image doubles such a buffer when it is full, hence the factor of 2.
   const size_t row_bits = static_cast<size_t>(header.width) * static_cast<size_t>(header.channels * header.bits);
   const size_t rows_bytes =
       (std::max(row_bits / 8, static_cast<size_t>(header.width)) + 1) * static_cast<size_t>(header.height);

@@ -11,7 +11,7 @@ namespace gradus::data {
 
 /// Limits of decode_image: 100 megapixels (a default) and files of 256 MiB. Each scan of a progressive JPEG processes
 /// all pixels; the limit for all scans of an image together is 2,000 megapixels, which allows 20 scans of the largest
-/// images. Encoders make about 10.
+/// images. Encoders usually write about 10 scans.
 inline constexpr int64_t kMostPixels = 100'000'000, kMostScannedPixels = 2'000'000'000;
 inline constexpr uint64_t kMostImageBytes = uint64_t{1} << 28;
 
@@ -64,7 +64,7 @@ struct ImageHeader {
 /// file is damaged. Messages call it `name`.
 ImageHeader check_png(io::ByteSpan bytes, const std::string& name);
 /// Converts a palette PNG that check_png has accepted to a grey PNG whose grey values are the palette indices. Only the
-/// colour type in the header changes; the header's checksum is not updated, and is then wrong.
+/// colour type in the header changes; the header's checksum, which stb_image does not check, is then wrong.
 io::Bytes png_of_indices(io::ByteSpan bytes);
 
 /// Checks the segments of a JPEG file: it has one frame of a supported kind, defines tables before a scan uses them,

@@ -71,8 +71,9 @@ Tensor window(const Planes& x, int64_t top, int64_t left, ImageSize size, const 
   const Planes y = planes_like(x, size);
   const std::vector<int64_t> rows = source_indices(top, size.height, x.height, mode);
   const std::vector<int64_t> columns = source_indices(left, size.width, x.width, mode);
-  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);              // columns [first, last) are within the
-  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);  // image
+  // The columns [first, last) of the result are within the image.
+  const int64_t first = std::clamp<int64_t>(-left, 0, size.width);
+  const int64_t last = std::clamp<int64_t>(x.width - left, first, size.width);
   for (int64_t i = 0; i < x.count; ++i) {
     const float outside = detail::fill_of(fill, x, i, name);
     float* to = y.plane(i);
@@ -241,9 +242,9 @@ namespace {
 
 double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 
-// Positions are clamped to [-2, size + 2]. This changes no result, because both sides of this range are outside of the
-// image. `bordered` adds a border of the fill value that contains the four pixels around each such position, so that
-// the inner loops need no checks.
+// Positions are clamped to [-2, size + 2]. This changes no result, because at these two limits, as beyond them, all
+// pixels around the position are outside of the image. `bordered` adds a border of the fill value that contains the
+// four pixels around each clamped position, so that the inner loops need no checks.
 constexpr int64_t kBefore = 2, kAfter = 4;
 
 Planes bordered(const Planes& x, const std::vector<float>& outside) {
@@ -259,8 +260,8 @@ Planes bordered(const Planes& x, const std::vector<float>& outside) {
   return y;
 }
 
-// Positions in the image for up to kMost output pixels of a row: the pixel at or before each position, and the fraction
-// of the way to the next pixel.
+// Positions in the image for up to kMost output pixels of a row. For bilinear interpolation, (x, y) is the pixel at or
+// before the position, and (a, b) the fraction of the way to the next pixel. Otherwise (x, y) is the nearest pixel.
 struct Places {
   static constexpr int64_t kMost = 128;
   int32_t x[kMost], y[kMost];
@@ -300,7 +301,7 @@ void find_places(Places& at, int64_t column, int64_t count, float first_u, float
   }
 }
 
-// `corner` is pixel (0, 0) of a bordered image.
+// `corner` points to pixel (0, 0) of the image within its border.
 void sample_nearest(const Places& at, int64_t count, const float* corner, int64_t row_length, float* to) {
   for (int64_t i = 0; i < count; ++i) to[i] = corner[at.y[i] * row_length + at.x[i]];
 }
@@ -378,8 +379,8 @@ Tensor rotate(const Tensor& image, double angle, Interpolation interpolation, bo
   if (!expand) return affine(image, -angle, {0, 0}, 1, {0, 0}, interpolation, fill, center);
   const Planes x = detail::planes_of(image, "rotate");
   const AffineMap map = inverse_affine_map(-angle, 0, 0, 1, 0, 0);
-  // The distance between the outermost rotated corners. Rounds up, but ignores an excess of up to 1e-4 pixels, which
-  // comes from rounding.
+  // The size of the result is the distance between the outermost rotated corners, rounded up. An excess of up to 1e-4
+  // pixels is ignored, because it comes from rounding errors.
   const double width = static_cast<double>(x.width), height = static_cast<double>(x.height);
   const auto pixels = [](double extent) { return static_cast<int64_t>(std::ceil(extent - 1e-4)); };
   const ImageSize size(pixels(std::abs(map.m[3]) * width + std::abs(map.m[4]) * height),

@@ -89,7 +89,8 @@ AffineMap inverse_affine_map(double angle, double translate_x, double translate_
 /// Returns an image (…, height, width) whose pixel (x, y) is the value of `image` at map(x, y). Positions are those of
 /// the middle of a pixel, relative to the middle of the image. At a position (u, v) = (x0 + a, y0 + b) between pixels:
 ///   bilinear: (1 - b) ((1 - a) p(x0, y0) + a p(x0 + 1, y0)) + b ((1 - a) p(x0, y0 + 1) + a p(x0 + 1, y0 + 1))
-/// where p is `fill` outside of the image. (Torchvision blends pixels at the border with `fill` twice.)
+/// where p is `fill` outside of the image. (Results at the border differ from torchvision's, which blends with `fill` a
+/// second time there.)
 Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, Interpolation interpolation,
                      const Fill& fill);
 /// Shears, scales, rotates by `angle` degrees clockwise, and moves by `translate` pixels, which need not be whole. The
@@ -134,9 +135,10 @@ struct Planes {
 /// Returns the planes of `image`, copied to the CPU and to row-major order if necessary. Messages call the operation
 /// `name`.
 Planes planes_of(const Tensor& image, std::string_view name);
-/// Returns as many planes of another size, uninitialised, for a result.
+/// Allocates uninitialised planes for a result: as many planes as `planes` has, of the given size.
 Planes planes_like(const Planes& planes, ImageSize size);
-/// Returns the fill value for plane i. A number of values that is neither 1 nor the number of channels is a ValueError.
+/// Returns the fill value for plane i: that of its channel, or the only value. A number of values that is neither 1 nor
+/// the number of channels is a ValueError.
 float fill_of(const Fill& fill, const Planes& planes, int64_t i, std::string_view name);
 
 }  // namespace detail

@@ -10,8 +10,8 @@
 // can therefore be continued: save loader->state() with the model, and pass it to load_state() of a loader made with
 // the same arguments.
 //
-// If several processes train together, each process makes a loader with the same dataset and sampler, and with the
-// options batch_size, the size of the batch of all processes together, and .distributed(num_replicas, rank).
+// If several processes train together, each process makes a loader with the same dataset, the same sampler and the
+// option .distributed(num_replicas, rank). batch_size is then the number of samples that all processes together get.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ namespace gradus::data {
 
 /// Options of a loader. Setters can be chained, as in LibTorch.
 class DataLoaderOptions {
-  /// Number of samples in a batch. With distributed(), in the batch of all ranks together.
+  /// Number of samples in a batch. With distributed(), the ranks divide these samples among themselves.
   GRADUS_ARG(size_t, batch_size) = 1;
   /// Number of threads that prepare batches. With 0, the consumer's thread prepares each batch when it needs it.
   GRADUS_ARG(size_t, workers) = 0;
@@ -49,14 +49,15 @@ class DataLoaderOptions {
   DataLoaderOptions() = default;
   DataLoaderOptions(size_t batch_size) : batch_size_(batch_size) {}  // NOLINT(google-explicit-constructor)
 
-  /// The most batches that are prepared ahead. By default twice the number of workers.
+  /// The largest number of batches that are prepared before the consumer asks for them. By default twice the number of
+  /// workers.
   DataLoaderOptions& max_jobs(size_t count) { return max_jobs_ = count, *this; }
   size_t max_jobs() const { return max_jobs_.value_or(2 * workers_); }
   /// Loads only this rank's part of each batch: its samples rank, rank + num_replicas, rank + 2 num_replicas, … The
   /// k-th batches of all ranks together are the k-th batch of a single process, for any number of ranks. All ranks have
-  /// the same number of batches and the same state(), which a different number of ranks can load. Every sample is used
-  /// once, also in evaluation. If the last batch has fewer than num_replicas samples, some ranks get an empty batch of
-  /// shape (0, …).
+  /// the same number of batches and the same state(), which a different number of ranks can load. No sample is repeated
+  /// to give all ranks equally many, so evaluation counts every sample once. If the last batch has fewer than
+  /// num_replicas samples, some ranks get an empty batch of shape (0, …).
   DataLoaderOptions& distributed(size_t num_replicas, size_t rank) {
     return num_replicas_ = num_replicas, rank_ = rank, *this;
   }
@@ -266,7 +267,7 @@ std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset, 
 
 /// Makes a loader that visits the whole dataset in the order of `Sampler`.
 template <class Sampler = samplers::RandomSampler, class Dataset>
-requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h
+requires(!requires { typename Dataset::StatefulDatasetTag; })  // data/stateful_dataset.h overloads it for these
     std::unique_ptr<DataLoader<Dataset, Sampler>> make_data_loader(Dataset dataset,
                                                                    const DataLoaderOptions& options = {}) {
   const std::optional<size_t> size = dataset.size();

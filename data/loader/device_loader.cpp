@@ -20,7 +20,8 @@ Array pinned(const Array& x) {
   return copy;
 }
 
-// Returns the stream of all uploads to a device. All loaders share it, because streams are never destroyed.
+// Returns the stream of all uploads to a device. All loaders share one stream, because streams are never destroyed, so
+// a stream for each loader would be a leak.
 Stream upload_stream(Device device) {
   static std::mutex mutex;
   static std::map<int, Stream> streams;

@@ -3,8 +3,9 @@
 //
 //   for (auto& batch : data::on_device(*loader, "cuda")) train(batch.data, batch.target);
 //
-// A DeviceLoader returns the batches of the loader in the loader's order; on the CPU without a copy. While it runs, ask
-// the DeviceLoader for state() and wait_seconds(): the loader's own position is ahead of the consumer's.
+// A DeviceLoader returns the batches of the loader in the loader's order. If the device is the CPU, it copies nothing.
+// While it runs, call state() and wait_seconds() of the DeviceLoader, not of the loader, whose position is already
+// ahead of the consumer's.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,8 @@ class Upload {
   }
   /// Records an event after the last copy. Call it after all add().
   void close();
-  /// Makes the current stream of this thread wait for the copies. From then on the tensors belong to this stream.
+  /// Makes the current stream of this thread wait for the copies. Tells the allocator that this stream uses the
+  /// tensors, so that it does not reuse their memory too early.
   void hand_over();
 
  private:

@@ -1,5 +1,5 @@
-// Worker threads that process requests before the consumer asks for the results. Data loaders make batches with it. It
-// does not depend on the type of a batch, so it is compiled only once.
+// Prefetcher: worker threads that process requests before the consumer asks for the results. Data loaders use it to
+// make batches. It does not depend on the type of a batch, so it is compiled only once.
 #pragma once
 
 #include <condition_variable>

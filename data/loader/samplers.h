@@ -27,7 +27,7 @@ class Sampler {
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
   /// Returns up to `batch_size` indices, or nothing at the end of the epoch.
   virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
-  /// Skips the next `batches` batches, when a loader continues at a saved position.
+  /// Skips the next `batches` batches. A loader calls it to continue at a saved position.
   virtual void skip(uint64_t batches, size_t batch_size) {
     while (batches-- > 0 && next(batch_size)) {}
   }
@@ -85,7 +85,7 @@ class OrderSampler : public Sampler {
  private:
   std::vector<size_t> order_;
   size_t position_ = 0;
-  uint64_t resets_ = 0;  // number of calls of reset() without an epoch
+  uint64_t resets_ = 0;  // number of calls of LibTorch's reset(), which uses it as the epoch
 };
 
 /// Visits every sample once in a random order: a Fisher-Yates shuffle with random numbers of (seed, epoch).

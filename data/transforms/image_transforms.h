@@ -25,7 +25,7 @@ class ImageTransform {
  public:
   virtual ~ImageTransform() = default;
   virtual Tensor operator()(const Tensor& image) const = 0;
-  /// "RandomCrop(32x32, padding 4)"
+  /// Returns the text for BatchDataset::explain(), such as "RandomCrop(32x32, padding 4)".
   virtual std::string describe() const = 0;
 };
 
@@ -34,7 +34,7 @@ class ImageTransform {
 class RandomImageTransform : public ImageTransform {
  public:
   Tensor operator()(const Tensor& image) const final;
-  /// "RandomErasing(0.5, normal noise)"
+  /// Returns the name, p and details(), such as "RandomErasing(0.5, normal noise)".
   std::string describe() const final;
 
  protected:
@@ -51,7 +51,7 @@ class RandomImageTransform : public ImageTransform {
 namespace detail {
 /// Returns `size`. Throws a ValueError that names the transform if the height or the width is below 1.
 ImageSize checked_size(ImageSize size, const char* name);
-/// "32x32"
+/// Returns a size as text: "32x32".
 std::string text_of(ImageSize size);
 }  // namespace detail
 
@@ -224,7 +224,7 @@ class RandomGrayscale : public RandomImageTransform {
 
 /// Changes brightness, contrast, saturation and hue in a random order. Multiplies each of the first three by a factor
 /// from [max(0, 1 - value), 1 + value], where value is the parameter of that name, and rotates the hue by a share of
-/// the colour circle from [-hue, hue]; hue is at most 0.5. A parameter of 0 disables its step.
+/// the colour circle from [-hue, hue]; hue is at most 0.5. If a parameter is 0, its property is not changed.
 class ColorJitter : public ImageTransform {
  public:
   explicit ColorJitter(double brightness = 0, double contrast = 0, double saturation = 0, double hue = 0);

@@ -40,7 +40,8 @@ template class Stack<>;
 
 namespace detail {
 
-// Uses loops and no operators, whose overhead would count here: this runs for every sample.
+// Computes in plain loops instead of tensor operators, because it runs for every sample, and the overhead of several
+// operators on one small image would take longer than the arithmetic.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation) {
   const Array x = io::contiguous_on_cpu(images.array());
   const size_t channels = mean.size();

@@ -17,10 +17,10 @@ namespace gradus::data::detail {
 
 /// The name of a class without namespaces and template arguments, such as "Normalize". "function" for a lambda.
 std::string short_name(const std::type_info& type);
-/// "0.5, 1, -3"
+/// Returns the numbers as text: "0.5, 1, -3".
 std::string join_numbers(const std::vector<double>& numbers);
 
-/// transform.describe() if there is such a method, or else the name of its class.
+/// Returns transform.describe() if the transform has this method, or else the name of its class.
 template <class Transform>
 std::string describe(const Transform& transform) {
   if constexpr (requires { transform.describe(); }) return transform.describe();

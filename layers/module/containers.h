@@ -65,7 +65,7 @@ template <class Function>
 struct ForwardSignature;
 template <class Result, class M, class... Args>
 struct ForwardSignature<Result (M::*)(Args...)> {
-  /// True for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
+  /// True in the specialisation below for Tensor forward(Tensor), which AnyModule calls directly, without AnyValues.
   static constexpr bool is_plain = false;
   template <class Called>
   static AnyValue call(Module& module, std::span<AnyValue> values);
@@ -186,11 +186,11 @@ class AnyModule {
   }
   /// The type of the module itself.
   const std::type_info& type_info() const;
-  /// A copy that calls a clone of the module.
+  /// Returns a copy that holds a clone of the module.
   AnyModule clone(const std::optional<Device>& device = std::nullopt) const {
     return module_ ? with(module_->clone(device)) : *this;
   }
-  /// A copy that calls `module`, which must be of the same type.
+  /// Returns a copy that holds `module` instead, which must be of the same type.
   AnyModule with(std::shared_ptr<Module> module) const {
     AnyModule copy = *this;
     copy.module_ = std::move(module);
@@ -200,7 +200,7 @@ class AnyModule {
  private:
   std::shared_ptr<Module> module_;
   Tensor (*tensor_forward_)(Module&, const Tensor&) = nullptr;  // set if maps_tensor()
-  detail::AnyForward any_forward_ = nullptr;                    // set if forward is not Tensor forward(Tensor)
+  detail::AnyForward any_forward_ = nullptr;                    // set if forward has another, deducible signature
 };
 
 /// A module with its name in a container: {"fc", nn::Linear(3, 4)}.
@@ -307,15 +307,16 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
     for (const M& module : modules) push_back(module);
   }
 
-  /// Keeps only the input of module `begin` for backward, which runs the modules [begin, end) again
-  /// (Module::recompute). An empty or overlapping range is a ValueError, an index beyond the end an IndexError.
+  /// Makes forward keep only the input of module `begin`, not the activations of the modules [begin, end). Backward
+  /// then runs these modules again (Module::recompute). An empty or overlapping range is a ValueError, an index beyond
+  /// the end an IndexError.
   void recompute_part(size_t begin, size_t end);
   /// Removes all ranges added by recompute_part.
   void keep_all() { parts_.clear(); }
 
  private:
   Tensor forward_tensor(const Tensor& x) const;
-  /// Ignores the ranges of recompute_part().
+  /// Passes values of any type through all modules. Keeps all activations, even in the ranges of recompute_part().
   AnyValue forward_any(std::span<AnyValue> values) const;
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
   std::vector<std::pair<size_t, size_t>> parts_;  // recomputed ranges, in order

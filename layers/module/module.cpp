@@ -23,7 +23,7 @@ std::string join_name(const std::string& prefix, const std::string& name) {
 Module::Module() = default;
 Module::Module(std::string name) : own_name_(std::move(name)) {}
 
-// A copy has no shared owners yet. NOLINTNEXTLINE(bugprone-copy-constructor-init)
+// The base is not copied: no shared_ptr owns the copy yet. NOLINTNEXTLINE(bugprone-copy-constructor-init)
 Module::Module(const Module& other)
     : std::enable_shared_from_this<Module>(), parameters_(other.parameters_), buffers_(other.buffers_),
       children_(other.children_), own_name_(other.own_name_), is_training_(other.is_training_) {}
@@ -85,7 +85,7 @@ void Module::adopt(const std::string& name, Module& child) {
 
 namespace {
 
-using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps parameters of the original to those of the clone
+using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps each parameter of the original to that of the clone
 thread_local constinit TensorClones* tensor_clones = nullptr;
 
 /// Remembers the parameters cloned since the outermost clone() started, so that tied parameters remain tied.
@@ -104,7 +104,7 @@ struct CloneScope {
 
 struct Module::Cloning {
   const Module& original;
-  std::vector<Tensor> replaced;  // parameters made by reset() although a clone of the tied original existed
+  std::vector<Tensor> replaced;  // parameters of reset() that were replaced by an existing clone of the tied parameter
 
   Tensor clone_of(const std::string& name, Tensor fresh) {
     const Tensor* source = original.parameters_.find(name);
@@ -123,7 +123,7 @@ void Module::finish_clone(const Module& original, const std::optional<Device>& d
   Generator& generator = default_generator();
   const uint64_t seed = generator.seed(), offset = generator.offset();
   const bool children_too = rebuild(original, device);
-  generator.set_state(seed, offset);  // cloning must not change the state of the generator
+  generator.set_state(seed, offset);  // rebuild() may draw initial values, but cloning must not change the generator
   cloning_ = nullptr;
 
   copy_numbers(original, device);

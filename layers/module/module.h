@@ -42,8 +42,8 @@ using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
 /// order. The hook may replace them in `outputs`.
 using ForwardHook = std::function<void(Module& module, const TensorList& inputs, TensorList& outputs)>;
 /// Called in the backward pass when the gradients of the module's inputs are known; gradients that are not needed are
-/// undefined. The hook may replace `grad_inputs`. If no input requires gradients, it is called with the gradients of
-/// the outputs only.
+/// undefined. The hook may replace `grad_inputs`. If no input requires gradients, the hook is called nevertheless, and
+/// all `grad_inputs` are undefined.
 using BackwardHook = std::function<void(Module& module, TensorList& grad_inputs, const TensorList& grad_outputs)>;
 
 namespace detail {
@@ -71,8 +71,8 @@ class Module : public std::enable_shared_from_this<Module> {
   virtual ~Module();
 
   // ---- Registration. A name that is empty, not unique or contains a dot is a ValueError. ----
-  /// Returns `tensor` after setting its requires_grad. An undefined tensor, such as the bias of a layer without bias,
-  /// only reserves the name.
+  /// Registers `tensor` as a parameter, sets its requires_grad, and returns it. An undefined tensor, such as the bias
+  /// of a layer without bias, only reserves the name.
   Tensor register_parameter(std::string name, Tensor tensor, bool requires_grad = true);
   /// Replaces the tensor of an existing name, to tie two parameters:
   ///   decoder->weight = decoder->replace_parameter("weight", encoder->weight);
@@ -234,8 +234,8 @@ class Module : public std::enable_shared_from_this<Module> {
   template <class Convert>
   void convert_tensors(Convert&& convert);
   void convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking);
-  /// Adds all parameters and buffers of this module and its submodules to `state`, a tensor that has several names
-  /// under each of them. `optional` gets the names that a loaded state may lack.
+  /// Adds all parameters and buffers of this module and its submodules to `state`. A tensor that has several names is
+  /// added under each of them. Also adds the names that a loaded state may lack to `optional`.
   void collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void replace_child(const std::string& name, std::shared_ptr<Module> module);
@@ -250,7 +250,7 @@ class Module : public std::enable_shared_from_this<Module> {
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);
   friend class detail::HookedCall;
 
-  std::shared_ptr<detail::ModuleHooks> hooks_;  // null if there are none
+  std::shared_ptr<detail::ModuleHooks> hooks_;  // null without hooks and recomputation
   std::string own_name_;
   bool is_training_ = true;
   Cloning* cloning_ = nullptr;  // set while this clone runs rebuild()

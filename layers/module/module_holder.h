@@ -100,7 +100,8 @@ auto call_hooked(M& module, Args&&... args) -> decltype(module.forward(std::forw
   }
 }
 
-/// call_hooked for Tensor forward(Tensor), which most modules have. Not a template, so it is compiled only once.
+/// Does the same as call_hooked for a module with Tensor forward(Tensor), as most modules have. It is not a template,
+/// so it is compiled only once.
 Tensor call_hooked_tensor(Module& module, const Tensor& x, Tensor (*forward)(Module& module, const Tensor& x));
 template <class M>
 concept TensorForward = requires(M& module, const Tensor& x) {
@@ -177,7 +178,7 @@ class ModuleHolder : public detail::AnyHolder {
     return call(static_cast<M&>(*get()), std::forward<Args>(args)...);
   }
 
-  /// (*holder)[index], for containers.
+  /// Returns (*holder)[index]. Available if the module has an operator[], as containers do.
   template <class Index>
   requires requires(Contained& module, Index&& index) { module[std::forward<Index>(index)]; }
   decltype(auto) operator[](Index&& index) const { return (*get())[std::forward<Index>(index)]; }

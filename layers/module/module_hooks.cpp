@@ -43,12 +43,12 @@ void run_hooks(const ModuleHooks::List<Function>& hooks, const Module& module, c
 /// State of one call of a module, shared by the nodes that observe the call's outputs and its inputs.
 struct HookedCall::BackwardCall {
   Module* module;
-  std::shared_ptr<const Module> alive;  // null if no shared_ptr owns the module
+  std::shared_ptr<const Module> alive;  // keeps the module alive; null if no shared_ptr owns it
   ModuleHooks::List<BackwardHook> hooks;
   size_t inputs = 0;
   bool inputs_recorded = false;
   std::mutex mutex;
-  std::map<std::thread::id, TensorList> grad_outputs;  // of running backward passes; each runs on one thread
+  std::map<std::thread::id, TensorList> grad_outputs;  // of running backward passes, by the thread that runs them
 
   void keep(const TensorList& gradients) {
     const std::lock_guard lock(mutex);
@@ -92,7 +92,8 @@ bool any_recorded(const TensorList& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
-/// Makes each of `tensors` an output of `node`. The data of the output are array_of(data of the tensor).
+/// Inserts `node` into the autograd graph: makes the tensors its inputs, and replaces them by its outputs. The array of
+/// each output is array_of(array of the tensor).
 template <class ArrayOf>
 void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
   for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});

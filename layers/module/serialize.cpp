@@ -60,7 +60,8 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
   for (const auto& item : own) {
     const Tensor* source = state.find(item.key());
     if (!source) {
-      // A file may contain a tied tensor under only one of its names.
+      // A file may contain a tied tensor under only one of its names, so this key is not missing if another name of the
+      // same tensor is present.
       bool provided = optional.contains(item.key());
       for (const auto& other : own)
         provided = provided || (state.contains(other.key()) && same_elements(item->array(), other->array()));

@@ -53,14 +53,14 @@ class Recorder : private Observer {
     add_observer(this);
   }
 
-  // train() cannot throw here, because it has set the opposite mode before without throwing.
+  // train() cannot throw here: eval() in the constructor called it on the same modules, and it did not throw.
   // NOLINTNEXTLINE(bugprone-exception-escape)
   ~Recorder() override {
     remove_observer(this);
     for (Record& record : records_) {
       record.module->remove_hook(record.before);
       record.module->remove_hook(record.after);
-      record.module->train(record.was_training);  // sets the children too, but their own records follow
+      record.module->train(record.was_training);  // also sets its children, whose own records follow and correct this
     }
   }
   Recorder(const Recorder&) = delete;

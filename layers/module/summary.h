@@ -33,7 +33,8 @@ std::ostream& operator<<(std::ostream& stream, const ModelSummary& summary);
 namespace detail {
 /// Zeros of shape `size` on the device of the module's parameters and of their type, unless `dtype` is given.
 Tensor summary_input(const Module& module, const Shape& size, std::optional<DType> dtype);
-/// Calls `run`, which must return the model's outputs, in evaluation mode and collects the summary.
+/// Sets the model to evaluation mode, calls `run`, which must return the model's outputs, and collects the summary.
+/// Then restores the mode.
 ModelSummary summarize(Module& model, const std::function<TensorList()>& run);
 }  // namespace detail
 

@@ -1,6 +1,7 @@
-// Collectives built from messages between ranks. Each part of a vector is summed by one rank, in the order of the
-// ranks, and that rank sends the result to the others. All ranks therefore get the same bits, in every run. The ring
-// all-reduce sums in the order of its hops, which is the same in every run too.
+// Collectives built from messages between ranks. Operands are summed in the order of the ranks: one rank sums a part of
+// the vector and sends the sum to the others or, if the vector is short, every rank sums all of it. All ranks therefore
+// get the same bits, in every run. The ring all-reduce sums in the order of its hops, which is the same in every run
+// too.
 #pragma once
 
 #include <cstddef>
@@ -93,8 +94,8 @@ class Collectives {
 
  private:
   class Run;
-  /// Scratch memory consists of cache lines, because the kernel copies fastest to and from the beginning of a cache
-  /// line.
+  /// Scratch memory consists of cache lines, because the operating system copies fastest between sockets and memory
+  /// that begins at a cache line.
   struct alignas(64) CacheLine {
     std::byte bytes[64];
   };

@@ -111,8 +111,8 @@ class HostGroup : public ProcessGroup {
   bool stopping_ = false;
   std::list<std::shared_ptr<Staging>> staging_;  // buffers that no call uses now
   std::unique_ptr<HostGroup> second_lane_;
-  std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
-  std::vector<std::thread> threads_;  // one for each of async_orders_
+  std::set<int> async_orders_;        // the values that order_of() (host_group.cpp) had for `async` calls so far
+  std::vector<std::thread> threads_;  // one for each of async_orders_, because those calls may run at the same time
 };
 
 /// A process group over any transport.

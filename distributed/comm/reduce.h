@@ -17,8 +17,9 @@ struct Range {
   size_t begin, end;
   size_t size() const { return end - begin; }
 };
-/// Part `index` of `count` elements divided into `parts`. Lengths are multiples of 16 as far as possible, so that each
-/// part begins at a cache line if the vector does.
+/// Part `index` of `count` elements divided into `parts`. Every part begins at a multiple of 16 elements, which is the
+/// beginning of a cache line if the vector begins at one and its elements have 4 bytes or more. The last parts may be
+/// shorter or empty.
 Range part_of(size_t count, int parts, int index);
 
 /// Address of element `index` of a vector.

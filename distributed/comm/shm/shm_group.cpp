@@ -72,7 +72,7 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> left;
   int32_t pid;
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
-  uint64_t digest[2];                // of the two calls; in the cache line that other ranks read anyway
+  uint64_t digest[2];                // hashes of `call`, in the cache line that other ranks read anyway for `fences`
   alignas(64) CallRecord call[2];    // the last two calls
 };
 
@@ -372,7 +372,7 @@ void ShmGroup::show(const Collective& call, size_t piece) {
 void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0) return;
-  if (arrays == Arrays::mixed) {  // begin() has copied no piece of an array in a bucket
+  if (arrays == Arrays::mixed) {  // begin() did not copy piece 0 on ranks whose array is in a bucket
     show(call, 0);
     fence(d, deadline);
   }
@@ -385,7 +385,7 @@ void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline&
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };
   std::vector<const void*> operands(static_cast<size_t>(size()));
 
-  for (size_t step = 1; step < steps; ++step) {  // begin() has done step 0
+  for (size_t step = 1; step < steps; ++step) {  // step 0, copying piece 0 into the slot, is done
     ++pieces_;
     show(call, step);
     if (by_parts && step <= pieces) {

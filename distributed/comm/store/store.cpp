@@ -90,7 +90,8 @@ StoreAnswer HashStore::ask(StoreRequest request) {
 
 namespace {
 
-/// The longest answer that is accepted: a value of any store, with some margin.
+/// The longest answer that a client accepts. It is far above the default StoreLimits, because a client does not know
+/// the limits of its server.
 constexpr uint32_t kAnswerLimit = 1u << 30;
 /// How much later than the timeout of a request its answer may arrive.
 constexpr Milliseconds kGrace{10'000};

@@ -11,7 +11,7 @@ namespace {
 
 /// After a failure, a worker waits this long for the next list of workers. Then it assumes that no worker has died.
 constexpr Milliseconds kNextListTime{1000};
-/// So many groups in a row may fail although no worker has died.
+/// The number of groups in a row that may fail although no worker has died. One more failure ends the training.
 constexpr int kMostRenewals = 3;
 /// Timeout for connecting the ranks of a new group. All have announced that they are ready, so a rank that does not
 /// connect has died in the meantime.

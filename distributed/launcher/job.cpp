@@ -164,7 +164,7 @@ void reserve_descriptors(const LaunchOptions& options) {
                " descriptors, and this process may have ", descriptor_limit(), " (ulimit -n)");
 }
 
-constexpr size_t kLastLines = 10;         // are kept of each worker, to be printed when it fails
+constexpr size_t kLastLines = 10;         // how many lines of each worker are kept, to be printed when it fails
 constexpr size_t kLongestLine = 1 << 16;  // longer lines are cut into several
 
 }  // namespace
@@ -246,7 +246,7 @@ void Job::open_output() {
   struct stat out = {}, err = {};
   const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
                     out.st_ino == err.st_ino;
-  if (!same) writers[1] = LineWriter::start(STDERR_FILENO);  // a single writer keeps lines in order
+  if (!same) writers[1] = LineWriter::start(STDERR_FILENO);  // one file needs one writer, to keep its lines in order
 }
 
 bool Job::is_elastic() const {

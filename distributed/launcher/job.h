@@ -32,7 +32,7 @@ class LineWriter {
   bool full() const { return waiting() >= (1 << 20); }
   /// Number of bytes that are not written yet.
   size_t waiting() const { return read(waiting_); }
-  /// Number of bytes that were written or lost. It grows while there is a reader.
+  /// Number of bytes that were written or lost. It stops growing if the output is not read any more.
   size_t completed() const { return read(completed_); }
   /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
   int emptied() const { return emptied_.number(); }
@@ -80,7 +80,7 @@ class GuardProcess {
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when no process has this end open any more
+  FileDescriptor pipe_;  // the writing end; the guard kills the groups when no process has it open any more
   pid_t pid_ = -1;
 };
 
@@ -153,9 +153,10 @@ class Worker {
   /// Call this when the process has been waited for. Kills the other processes of its group.
   void ended();
 
-  /// The descriptor from which its stdout (0) or stderr (1) is read; -1 once that has ended.
+  /// The descriptor from which the process's stdout (0) or stderr (1) is read; -1 once that stream has ended.
   int output(int stream) const { return output_[stream].pipe.number(); }
-  /// Reads one piece of it and prints complete lines as "[3] …" or "[spare 4] …". Returns false if there was nothing.
+  /// Reads what the process has written to stdout (0) or stderr (1), up to the size of one read, and prints complete
+  /// lines as "[3] …" or "[spare 4] …". Returns false if there was nothing to read.
   bool read_some(int stream);
   const std::deque<std::string>& last_lines() const { return last_lines_; }
   /// Says how many bytes are missing in its log, and why; "" if none are.

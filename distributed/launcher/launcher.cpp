@@ -23,7 +23,7 @@ constexpr Milliseconds kExplanationTime{100};
 constexpr Milliseconds kGiveUpTime{5000};
 /// How often an elastic job's list of workers is read, and the timeout of a request to the store.
 constexpr Milliseconds kListInterval{500}, kRequestTime{10'000};
-/// The wait status with which a worker counts that other workers have removed: that of exit code 1.
+/// The wait status that is reported for a worker that other workers have removed: exit code 1.
 constexpr int kRemovedStatus = 1 << 8;
 
 std::string describe_signal(int number) {
@@ -151,7 +151,7 @@ class Attempt {
     failed_ = &worker;
     failed_status_ = status;
     failed_cause_ = cause;
-    if (was_killed(status)) announce();  // ranks on other nodes will report failures that follow from this one
+    if (was_killed(status)) announce();  // before other nodes announce the failures that this one causes there
     if (!end_others_at_) end_others_at_.emplace(kExplanationTime);
   }
 
@@ -223,7 +223,7 @@ class Attempt {
       list_due_at_.emplace(kListInterval);
     } else {
       done_ = true;
-      end_ranks();  // the spares
+      end_ranks();  // only spares are still running
     }
   }
 
@@ -298,7 +298,7 @@ class Attempt {
       for (const auto& writer : job_.writers)
         if (writer->waiting() > 0) writer->give_up("they were not read");
       patience = Deadline(kGiveUpTime);
-      something_read_ = true;  // the pipes of the ranks, which were not read while output could not be written
+      something_read_ = true;  // go on: the ranks' pipes were not read while output could not be written
     }
   }
 

@@ -14,7 +14,8 @@ using enum BinaryOp;
 
 Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
-/// Statistics of the elements of all ranks in float64: (C) for each, and the number of elements of a channel, (1).
+/// Statistics over the elements of all ranks, in float64. The mean and the variances have shape (C). `count` has shape
+/// (1) and contains the number of elements of a channel.
 struct Statistics {
   Array mean, variance, unbiased_variance, count;
 };

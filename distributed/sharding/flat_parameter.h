@@ -37,7 +37,7 @@ class FlatParameter {
   };
 
   /// All ranks must call this with the same parameters and values. Throws a ValueError unless all parameters have one
-  /// dtype and device. Ends with a release().
+  /// dtype and device. The constructor ends with a release(): without keep_whole the parameters are NaN until gather().
   FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                 FlatParameterOptions options = {});
   FlatParameter(const FlatParameter&) = delete;

@@ -109,7 +109,7 @@ void FullyShardedDataParallel::before_forward(size_t u, TensorList& inputs) {
 
 void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs) {
   Unit& unit = units_[u];
-  if (autograd::is_recomputing()) return;  // backward continues with the recomputed values
+  if (autograd::is_recomputing()) return;  // backward needs the parameters next, so they are not released
   bool recorded = false;
   for (const Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;

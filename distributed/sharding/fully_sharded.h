@@ -7,6 +7,8 @@
 //   backward   gather 3 | compute 3, release | compute 2, release | …
 //                       | gather 2           | reduce 3, gather 1 | reduce 2
 //
+// The second row shows the communication that runs while the unit of the first row computes.
+//
 //   dist::FullyShardedDataParallel fsdp(net, group);
 //   optim::Adam adam(fsdp.parameters(), 1e-3);   // the shards
 //   …

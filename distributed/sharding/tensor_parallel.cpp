@@ -242,7 +242,8 @@ Tensor RowParallelLinearImpl::forward(const Tensor& x) {
   const Tensor own = options.input_is_parallel() ? x : dist::scatter_to_ranks(x, group, -1, Loc{});
   const Tensor y = sum_of_ranks(linear(own, weight), options.sequence_dim(), group);
   if (!bias.defined()) return y;
-  // The bias is added once, after the sum. If the sequence is divided, each rank has a gradient of it, to be summed.
+  // The bias is added once, after the sum. If the sequence is divided, each rank only has the gradient of the bias from
+  // its part of the sequence, and copy_to_ranks() sums these gradients.
   return y + (options.sequence_dim() ? dist::copy_to_ranks(bias, group, Loc{}) : bias);
 }
 

@@ -209,7 +209,7 @@ class Collectives::Run {
   const Collective& call_;
   const Descriptor& d_;
   const Deadline& deadline_;
-  const size_t element_, bytes_;  // of an element, and of d_.count elements
+  const size_t element_, bytes_;  // bytes of one element, and of d_.count elements
 };
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {

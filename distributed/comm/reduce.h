@@ -76,7 +76,7 @@ GRADUS_HOST_DEVICE T combine(T a, T b) {
   return a;
 }
 
-/// Calls f.operator()<T, kind>().
+/// Calls f.operator()<T, kind>(), where T is the C++ type of `dtype` and `kind` is a constant.
 template <class F>
 void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
   visit(dtype, [&]<class T> {

@@ -219,7 +219,7 @@ void ElasticTraining::restore(const Position& position) {
   if (!parts_) return;
   const NoGradGuard no_grad;
   parts_->position.from_bytes(position.parts);
-  parts_->module->zero_grad();  // the gradients may be incomplete sums
+  parts_->module->zero_grad();  // the step is repeated, and backward would add to the gradients of the failed attempt
   const TensorList buffers = parts_->module->buffers();
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(position.buffers[i]);
   default_generator().set_state(default_generator().seed(), position.offset);

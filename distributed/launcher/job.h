@@ -55,7 +55,7 @@ class LineWriter {
   const FileDescriptor emptied_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::string> blocks_;  // each of whole lines
+  std::deque<std::string> blocks_;  // what is not written yet; each block consists of whole lines
   size_t waiting_ = 0, completed_ = 0, lost_ = 0;
   std::string cause_;  // why bytes were lost
   bool stopped_ = false;

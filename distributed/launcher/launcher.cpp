@@ -159,7 +159,7 @@ class Attempt {
   bool go_on_without(const Worker& worker, int status) {
     read_lists();
     const bool well = code_of(status) == 0 && !members_.has_spare(worker.number());
-    if (well || !members_.has(worker.number())) return true;  // a removed worker, which read_lists() has killed
+    if (well || !members_.has(worker.number())) return true;  // a rank that has succeeded, or a removed worker
     if (membership_->is_finished()) {
       if (code_of(status) != 0) job_.say(worker.name() + " " + describe(status) + "; the job's work was done by then");
       return true;
@@ -171,8 +171,8 @@ class Attempt {
     return members_.end.empty();
   }
 
-  /// Reads the lists of workers that were added since the last call. If one of them lacks the worker `ended`, that
-  /// worker ended with this cause.
+  /// Reads the lists of workers that were added since the last call, kills the workers that they lack, and prints the
+  /// causes. `cause` is the cause for the worker `ended`. For other workers the cause is in the store.
   void read_lists(const Worker* ended = nullptr, const std::string& cause = "") {
     while (membership_->has(members_.generation + 1)) {
       const Members before = std::exchange(members_, membership_->list(members_.generation + 1));

@@ -331,7 +331,7 @@ VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::funct
       train(/*alone=*/true);
     }
   } catch (const std::exception& error) {
-    group->abort(error.what());  // the other ranks wait
+    group->abort(error.what());  // otherwise the other ranks would wait for this one
     throw;
   }
   return comparison.report();

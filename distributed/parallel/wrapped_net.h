@@ -63,8 +63,8 @@ class WatchedNet {
   nn::Module& module_;
   const std::shared_ptr<nn::Module> alive_;  // keeps the module alive if a shared_ptr owns it
   const WatchedNetOptions options_;
-  const Entries parameters_, buffers_;  // for errors: with names
-  Entries in_order_;                    // the same in the order of the modules, for a fast comparison
+  const Entries parameters_, buffers_;  // with their names, which check() needs for its error messages
+  Entries in_order_;                    // the same without names, for the fast comparison in is_unchanged()
 };
 
 /// Calls `finish` at the end of the current backward pass of this thread. If an exception ends the pass earlier, or

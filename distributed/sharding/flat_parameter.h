@@ -88,7 +88,7 @@ class FlatParameter {
   /// Gathers from each rank a `part` with the layout of a shard, and returns the result as arrays with the parameters'
   /// shapes.
   std::vector<Array> gather_like(const Array& part) const;
-  /// The inverse: this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
+  /// The inverse of gather_like(): this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
   Array part_like(const std::vector<Array>& arrays) const;
 
  private:

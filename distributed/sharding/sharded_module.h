@@ -85,7 +85,8 @@ class ShardedModule {
   };
   virtual ~ShardedModule() = default;
   virtual std::vector<Part> parts() const = 0;
-  /// Gradients of parts that are not stored in their grad(), summed over the passes. The caller scales them in place.
+  /// Gradients of parts that are not stored in their grad(), summed over the backward passes. They share their memory
+  /// with the module, so that clip_grad_norm_() can scale them in place.
   virtual std::vector<Tensor> part_gradients() const { return {}; }
 };
 

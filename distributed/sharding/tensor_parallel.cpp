@@ -155,7 +155,7 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
   check_numbers(targets, classes, "targets", ignore_index);
   const Tensor x = size_of(logits.dtype()) < 4 ? logits.to(kFloat) : logits;
 
-  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1), for exponentials <= 1
+  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1), so that exp() cannot overflow
   group->all_reduce(largest.array(), ReduceKind::max);
   const Tensor shifted = x - largest;  // (…, C / n)
   const OwnNumbers own(targets, group->rank() * own_classes, own_classes);

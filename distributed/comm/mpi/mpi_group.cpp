@@ -350,7 +350,7 @@ class MpiTransport::Exchange {
   std::unique_lock<std::mutex> lock_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;  // by peer and direction: whether an earlier message could not move
+  std::vector<bool> held_;  // by peer and direction: whether a message could not be finished, so later ones wait
   bool moved_ = false;
 };
 

@@ -174,7 +174,7 @@ void check(const char* what, cudaError_t error) {
 }
 void check_launch() { check("a kernel was not launched", cudaGetLastError()); }
 
-/// Calls f.operator()<T, kind>().
+/// Calls f.operator()<T, kind>(), where T is the C++ type of `dtype` and `kind` is the constant sum or avg.
 template <class F>
 void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
   visit_floating(dtype, [&]<class T> {

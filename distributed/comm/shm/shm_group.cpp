@@ -18,6 +18,7 @@ constexpr uint32_t kLayoutVersion = 1;
 constexpr Milliseconds kPollInterval{20};
 /// A rank that waits for others changes its heartbeat at least once in this time.
 constexpr Milliseconds kAnswerTime{300};
+/// A waiting rank spins (polls without sleeping) for this long before it sleeps.
 constexpr std::chrono::microseconds kSpin{50};
 /// After this time a spinning rank yields its core between polls, because the rank it waits for may need it.
 constexpr std::chrono::microseconds kOwnSpin{5};
@@ -76,7 +77,7 @@ struct alignas(64) ShmGroup::RankLine {
   alignas(64) CallRecord call[2];    // the last two calls
 };
 
-/// A queue of two pieces from one rank to another.
+/// A queue of at most two pieces of messages from one rank to another. `written` and `read` count the pieces so far.
 struct alignas(64) ShmGroup::Mailbox {
   std::atomic<uint32_t> written;
   alignas(64) std::atomic<uint32_t> read;

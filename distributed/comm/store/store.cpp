@@ -327,7 +327,7 @@ void TcpStoreServer::accept() {
       clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
     }
   } catch (const CommError& error) {
-    out_of_descriptors_ = true;  // until a client disconnects
+    out_of_descriptors_ = true;  // serve() then accepts no connection in its next round
     if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
   }
 }

@@ -91,7 +91,7 @@ class Rendezvous {
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
     if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to lower ranks
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // the higher rank connects
   }
 
   void connect(int peer, const Address& address, Channel channel) {

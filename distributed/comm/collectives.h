@@ -24,8 +24,8 @@ struct Collective {
   /// For all_to_all_v and all_gather_v: which elements of `in` go to each rank, and which elements of `out` come from
   /// each rank.
   std::vector<Range> in_parts = {}, out_parts = {};
-  /// If this collective transfers one piece of a larger call, the descriptor of that call. Ranks then compare it instead
-  /// of the piece's descriptor.
+  /// If this collective transfers one piece of a larger call, the descriptor of that call. Ranks then compare it
+  /// instead of the piece's descriptor.
   std::optional<Descriptor> whole = std::nullopt;
 
   /// The descriptor that messages carry.

@@ -78,8 +78,8 @@ class ProcessGroup {
   /// CollectiveOptions::strict. Must be the same on all ranks.
   void set_strict(bool strict) { strict_ = strict; }
 
-  /// Returns an uninitialised array in memory with which the group's collectives are fastest, such as shared memory over
-  /// shm. All ranks must call this at the same point, with the same arguments except for the device.
+  /// Returns an uninitialised array in memory with which the group's collectives are fastest; over shm this is shared
+  /// memory. All ranks must call this at the same point, with the same arguments except for the device.
   virtual Array empty(const Shape& shape, DType dtype, Device device = {}) {
     return Array::empty(shape, dtype, device);
   }

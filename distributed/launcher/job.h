@@ -136,8 +136,8 @@ struct Job {
 /// A process that runs the job's program, with the process group that it leads and their output.
 class Worker {
  public:
-  /// Starts the process, in this attempt of the job, counted from 0. The first numbers are this node's ranks, the
-  /// others are spares.
+  /// Starts the process in attempt number `attempt` of the job, counted from 0. `number` counts the workers of this
+  /// node: first its ranks, then the spares.
   Worker(Job& job, int number, int attempt);
   /// Kills the process group if it still runs.
   ~Worker() { kill(SIGKILL); }

@@ -39,9 +39,10 @@ class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);
 
-  /// Compares the net with its recorded state. Throws an AutogradError if a parameter has begun or ceased to require
-  /// gradients, and a ValueError if a parameter or buffer was added, replaced, removed, or moved to another device or
-  /// dtype. The error names the tensor and ends the group, because the other ranks may wait for this one.
+  /// Compares the net with its recorded state. Throws an AutogradError if a parameter has begun or (unless may_freeze)
+  /// ceased to require gradients, and a ValueError if a parameter or buffer was added, replaced, removed or (unless
+  /// may_move) moved to another device or dtype. The error names the tensor. It ends the group, because the other ranks
+  /// may wait for this one.
   void check(ProcessGroup& group) const;
 
  private:

@@ -1,4 +1,4 @@
-// Process groups whose collectives run on threads of this process, which is every group except the one over NCCL. An
+// Process groups whose collectives run on threads of this process: all groups except NcclGroup and RecordingGroup. An
 // `async` call runs on a thread of the group, any other call on its caller's thread. Calls run in the order in which
 // they are made, except for point-to-point messages: a message waits only for earlier collectives and for earlier
 // messages in the same direction between the same two ranks. A send that has no matching recv yet therefore does not

@@ -378,9 +378,9 @@ void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline&
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // Two ranks each sum every piece completely, one step after the piece was written. This reads no more of the other
-  // rank's memory than summing by parts. With more ranks each rank sums a part, and all ranks copy the sums in the next
-  // step.
+  // Of two ranks, each sums every piece completely, one step after the piece was written. This reads no more of the
+  // other rank's memory than summing by parts. More than two ranks do so only if the array is short. Otherwise each of
+  // them sums a part of the piece, and all ranks copy the sums in the next step.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };

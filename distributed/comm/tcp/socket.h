@@ -46,7 +46,7 @@ bool may_have_descriptors(size_t count);
 // so that they cannot use up the file descriptors of a process.
 
 /// The largest number of strangers at a time. When it is reached, strangers older than kStrangerTime are disconnected,
-/// and no connection is accepted before that.
+/// and no connection is accepted until there are fewer strangers.
 size_t most_strangers();
 inline constexpr Milliseconds kStrangerTime{200};
 

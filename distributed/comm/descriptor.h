@@ -59,7 +59,7 @@ struct Descriptor {
                        ///< all_gather_v: of all ranks together; all_to_all_v: 0
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
-  /// "all_reduce #3 (sum of 1000 float32)"
+  /// Describes the call for messages, for example "all_reduce #3 (sum of 1000 float32)".
   std::string str() const;
 };
 
@@ -112,7 +112,7 @@ class CollectiveError : public CommError {
   CommStatus status_;
 };
 
-/// "0, 1, 4"
+/// The numbers as text, for example "0, 1, 4".
 std::string joined(const std::vector<int>& ranks);
 
 // All transports describe failures that they find in the same words.

@@ -4,7 +4,11 @@
 // A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() reports the
 // outcome; until then the tensors must not be touched. Work is done in the order of the calls, except for messages
 // (send, recv): a message waits for earlier collectives, and for earlier messages in the same direction between the
-// same two ranks. Over NCCL a message waits for all earlier calls.
+// same two ranks.
+//
+// Over NCCL a message waits for all earlier calls. Calls and Work::wait() return before the work is done: they only
+// make the current stream wait for it, as in torch.distributed. Only barrier(), gather_on_host() and wait(timeout) also
+// make the host wait.
 //
 // The first failure ends the group: it reaches every rank, and every later call throws it.
 #pragma once

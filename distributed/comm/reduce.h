@@ -1,5 +1,5 @@
-// The arithmetic of collectives: combines the elements of several ranks, always in the order of the ranks. The formulas
-// are for host and device.
+// The arithmetic of collectives: combines the elements of several ranks in the order of the ranks or, in a ring
+// all-reduce, of the hops. The formulas are for host and device.
 #pragma once
 
 #include <cstddef>

@@ -368,7 +368,7 @@ void Worker::open_log(int attempt) {
   const std::string& directory = job_.options.log_directory;
   mkdir(directory.c_str(), 0777);
   log_path_ = directory + (rank_ ? "/rank" + std::to_string(*rank_) : "/spare" + std::to_string(number_)) + ".log";
-  // With O_NONBLOCK, opening a pipe without a reader is an error.
+  // With O_NONBLOCK, opening a pipe that has no reader is an error. Otherwise the launcher would wait for a reader.
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (attempt == 0 ? O_TRUNC : O_APPEND);
   log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));
   GRADUS_CHECK(log_, IoError, "cannot write '", log_path_, "': ", std::strerror(errno));

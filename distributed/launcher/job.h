@@ -113,7 +113,7 @@ struct Job {
   void say(const std::string& text) { writers[1]->put("gradus-run: " + text + "\n"); }
   /// Whether the job survives the loss of a worker.
   bool is_elastic() const;
-  /// "restart 1 of 3"
+  /// Describes a restart for messages, for example "restart 1 of 3".
   std::string restart(int number) const;
 
   const LaunchOptions& options;
@@ -142,7 +142,7 @@ class Worker {
   /// Kills the process group if it still runs.
   ~Worker() { kill(SIGKILL); }
 
-  /// "rank 3"; with several nodes "rank 3 on node 1"; "spare 4"
+  /// The name for messages: "rank 3", with several nodes "rank 3 on node 1", or "spare 4".
   std::string name() const;
   int number() const { return number_; }
   void set_rank(int rank) { rank_ = rank; }

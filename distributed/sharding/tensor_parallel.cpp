@@ -175,14 +175,15 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
 namespace gradus::nn {
 namespace {
 
-/// Each rank's part of `count` things.
+/// Each rank's share of `count` features, rows or heads. Throws a ValueError if they cannot be shared equally.
 int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dist::ProcessGroup>& group) {
   GRADUS_CHECK(count > 0 && count % group->size() == 0, ValueError, count, " ", of_what,
                " cannot be shared equally by ", group->size(), " ranks");
   return count / group->size();
 }
 
-/// The bounds for the weights, as init::kaiming_uniform_ with a = sqrt(5) (init::reset_weight_and_bias), and the bias.
+/// Bounds of the uniform distributions from which Linear draws its initial values (init::reset_weight_and_bias): of the
+/// weight, as in init::kaiming_uniform_ with a = sqrt(5), and of the bias.
 double weight_bound(int64_t fan_in) {
   return std::sqrt(3.0) * (init::calculate_gain(kLeakyReLU, std::sqrt(5.0)) / std::sqrt(static_cast<double>(fan_in)));
 }

@@ -99,7 +99,7 @@ constexpr Milliseconds kGrace{10'000};
 /// The largest number of clients. The other descriptors are for strangers and for the rest of the process.
 size_t most_clients() { return descriptor_limit() / 4 * 3; }
 
-/// Bytes that a client may send before it has proved that it knows the token.
+/// The longest payload that the server accepts from a client that has not proved yet that it knows the token.
 constexpr uint32_t kStrangerLimit = 2 * sizeof(Digest);
 constexpr Milliseconds kPauseWithoutDescriptors{100};
 

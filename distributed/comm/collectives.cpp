@@ -117,8 +117,8 @@ class Collectives::Run {
   }
 
  private:
-  /// Segment by segment, each rank sums one part and sends the sum to the other ranks. This is used for few ranks, and
-  /// whenever sums must be in the order of the ranks.
+  /// Segment by segment, each rank sums one part and sends the sum to the other ranks. This is used for few ranks, for
+  /// half types, and whenever sums must be in the order of the ranks.
   void all_reduce_by_parts() {
     const size_t segment = kSegmentBytes / element_ * static_cast<size_t>(size());
     for (size_t begin = 0; begin < d_.count; begin += segment) {
@@ -209,7 +209,7 @@ class Collectives::Run {
   const Collective& call_;
   const Descriptor& d_;
   const Deadline& deadline_;
-  const size_t element_, bytes_;  // of an element, and of d_.count elements
+  const size_t element_, bytes_;  // bytes of one element, and of d_.count elements
 };
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {

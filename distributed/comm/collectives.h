@@ -1,6 +1,7 @@
-// Collectives built from messages between ranks. Each part of a vector is summed by one rank, in the order of the
-// ranks, and that rank sends the result to the others. All ranks therefore get the same bits, in every run. The ring
-// all-reduce sums in the order of its hops, which is the same in every run too.
+// Collectives built from messages between ranks. Operands are summed in the order of the ranks: one rank sums a part of
+// the vector and sends the sum to the others or, if the vector is short, every rank sums all of it. All ranks therefore
+// get the same bits, in every run. The ring all-reduce sums in the order of its hops, which is the same in every run
+// too.
 #pragma once
 
 #include <cstddef>
@@ -23,8 +24,8 @@ struct Collective {
   /// For all_to_all_v and all_gather_v: which elements of `in` go to each rank, and which elements of `out` come from
   /// each rank.
   std::vector<Range> in_parts = {}, out_parts = {};
-  /// Set if this collective transfers one piece of a larger call, whose descriptor this is. Ranks then compare this
-  /// descriptor.
+  /// If this collective transfers one piece of a larger call, the descriptor of that call. Ranks then compare it
+  /// instead of the piece's descriptor.
   std::optional<Descriptor> whole = std::nullopt;
 
   /// The descriptor that messages carry.
@@ -93,8 +94,8 @@ class Collectives {
 
  private:
   class Run;
-  /// Scratch memory consists of cache lines, because the kernel copies fastest to and from the beginning of a cache
-  /// line.
+  /// Scratch memory consists of cache lines, because the operating system copies fastest between sockets and memory
+  /// that begins at a cache line.
   struct alignas(64) CacheLine {
     std::byte bytes[64];
   };

@@ -59,7 +59,7 @@ struct Descriptor {
                        ///< all_gather_v: of all ranks together; all_to_all_v: 0
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
-  /// "all_reduce #3 (sum of 1000 float32)"
+  /// Describes the call for messages, for example "all_reduce #3 (sum of 1000 float32)".
   std::string str() const;
 };
 
@@ -73,7 +73,7 @@ struct Descriptor {
 ///                                              44  zero                         16
 ///                                              60  CRC-32C of these 60 bytes     4
 struct MessageHeader {
-  static constexpr size_t kBytes = 64;  // a cache line, so that bodies are aligned in the kernel's buffers too
+  static constexpr size_t kBytes = 64;  // a cache line, so that bodies are also aligned in the socket buffers
 
   Descriptor descriptor;
   uint64_t body_bytes = 0;
@@ -112,7 +112,7 @@ class CollectiveError : public CommError {
   CommStatus status_;
 };
 
-/// "0, 1, 4"
+/// The numbers as text, for example "0, 1, 4".
 std::string joined(const std::vector<int>& ranks);
 
 // All transports describe failures that they find in the same words.
@@ -129,7 +129,8 @@ CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>
 /// Prints to stderr which ranks `waiting` has been waiting for during the last kPatience.
 void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited);
 
-/// True if the two calls have the same number but differ, so that the two ranks disagree.
+/// True if both calls are collectives with the same number but differ, so that the two ranks disagree. False for
+/// messages, because they are numbered separately for each pair of ranks.
 bool contradicts(const Descriptor& theirs, const Descriptor& ours);
 
 /// Control messages between ranks. They arrive even while the body of a message is stuck, because they use a separate

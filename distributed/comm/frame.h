@@ -5,6 +5,7 @@
 //           5  type                    1   what the payload is: store.h
 //           6  CRC-32C, its low half   2   of bytes 0-5 and 8-19, so that a damaged length is found before it is used
 //           8  request id              8   a reply has the id of its request
+//          16  length of the payload   4
 //          20  CRC-32C                 4   of these 20 bytes and the payload
 //          24  payload
 //
@@ -40,7 +41,8 @@ class FrameReader {
 
   void set_payload_limit(uint32_t bytes) { payload_limit_ = bytes; }
   void append(io::ByteSpan bytes) { buffer_.insert(buffer_.end(), bytes.begin(), bytes.end()); }
-  /// Returns the next complete frame, or nothing until more bytes arrive. Throws a CommError for anything else.
+  /// Returns the next frame, or nothing if it has not arrived completely. Throws a CommError if the bytes are not a
+  /// frame, if its version or a checksum is wrong, or if its payload exceeds the limit.
   std::optional<Frame> next();
 
  private:

@@ -10,8 +10,8 @@
 namespace gradus::dist {
 namespace {
 
-/// Size of a piece. Long pieces use the network well. Short ones keep the first and the last copy cheap, which overlap
-/// with no transfer.
+/// Size of the pieces in which Staging moves an array. Long pieces use the network well. Short pieces keep two copies
+/// cheap that overlap with no transfer: that of the first piece off the device, and that of the last piece to it.
 constexpr size_t kPieceBytes = 1 << 20;
 
 /// From this size on, dividing an array between two lanes is faster, although the second lane needs a thread.
@@ -109,7 +109,8 @@ class Staging {
   struct Piece {
     size_t begin, count;
   };
-  /// The input or output of a call: blocks of its elements, which are consecutive in a slot.
+  /// The input or output of a call in device memory, which consists of `blocks` blocks of call.count elements. In a
+  /// slot, the pieces of all blocks are consecutive.
   struct Side {
     std::byte* data = nullptr;
     size_t blocks = 0, offset = 0;  // offset in the slot

@@ -1,4 +1,4 @@
-// Process groups whose collectives run on threads of this process, which is every group except the one over NCCL. An
+// Process groups whose collectives run on threads of this process: all groups except NcclGroup and RecordingGroup. An
 // `async` call runs on a thread of the group, any other call on its caller's thread. Calls run in the order in which
 // they are made, except for point-to-point messages: a message waits only for earlier collectives and for earlier
 // messages in the same direction between the same two ranks. A send that has no matching recv yet therefore does not
@@ -111,8 +111,8 @@ class HostGroup : public ProcessGroup {
   bool stopping_ = false;
   std::list<std::shared_ptr<Staging>> staging_;  // buffers that no call uses now
   std::unique_ptr<HostGroup> second_lane_;
-  std::set<int> async_orders_;        // values of order_of() for all `async` calls so far
-  std::vector<std::thread> threads_;  // one for each of async_orders_
+  std::set<int> async_orders_;        // the values that order_of() (host_group.cpp) had for `async` calls so far
+  std::vector<std::thread> threads_;  // one for each of async_orders_, because those calls may run at the same time
 };
 
 /// A process group over any transport.

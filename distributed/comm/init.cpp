@@ -45,7 +45,7 @@ int required_number(const char* variable, const char* other, int least = 0,
 /// Names of the environment variables in which one launcher describes a process.
 struct Launcher {
   const char *rank, *size, *local_rank, *local_size;
-  const char* local_sizes = "";  // a list of the local sizes of all nodes
+  const char* local_sizes = "";  // the variable with a list of the numbers of ranks on all nodes, if there is one
 };
 constexpr Launcher kLaunchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},

@@ -281,7 +281,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   const auto child = keep_for(group->make_group(ranks, static_cast<int>(mine - ranks.begin()),
                                                 static_cast<uint32_t>(epoch), timeout.value_or(group->timeout())),
                               group);
-  const std::lock_guard lock(child->mutex_);  // a watchdog may already use the group
+  const std::lock_guard lock(child->mutex_);  // over NCCL, the group's watchdog thread is already running
   for (size_t i = 0; i < ranks.size(); ++i) child->ranks_[i] = group->ranks_[static_cast<size_t>(ranks[i])];
   child->strict_ = group->strict_;
   return child;

@@ -4,7 +4,11 @@
 // A call returns when its work is done, or throws. With `async` it returns at once, and Work::wait() reports the
 // outcome; until then the tensors must not be touched. Work is done in the order of the calls, except for messages
 // (send, recv): a message waits for earlier collectives, and for earlier messages in the same direction between the
-// same two ranks. Over NCCL a message waits for all earlier calls.
+// same two ranks.
+//
+// Over NCCL a message waits for all earlier calls. Calls and Work::wait() return before the work is done: they only
+// make the current stream wait for it, as in torch.distributed. Only barrier(), gather_on_host() and wait(timeout) also
+// make the host wait.
 //
 // The first failure ends the group: it reaches every rank, and every later call throws it.
 #pragma once
@@ -37,11 +41,11 @@ class Work {
   virtual uint64_t sequence() const = 0;
   /// Whether the collective has ended, successfully or not.
   virtual bool is_completed() const = 0;
-  /// The outcome; ok while the collective runs.
+  /// The failure that ended the collective; ok if it succeeded or still runs.
   virtual CommStatus status() const = 0;
   /// Returns when the work is done, or throws the CollectiveError that ended it.
   virtual void wait() const = 0;
-  /// Returns false if the work is not done within `timeout`. The work goes on.
+  /// Like wait(), but returns false if the work is not done within `timeout`. The work then goes on.
   virtual bool wait(Milliseconds timeout) const = 0;
 };
 
@@ -53,8 +57,8 @@ struct CollectiveOptions {
   std::optional<Milliseconds> timeout = std::nullopt;
 };
 
-// Every virtual function is pure or inline, so that code with this interface alone, such as training/metrics.cpp, needs
-// no object file of this room, type information included.
+// Every virtual function is pure or inline. Otherwise the vtable and the type information would be in an object file of
+// distributed/, and code that only uses this interface, such as training/metrics.cpp, would have to link it.
 class ProcessGroup {
  public:
   using WorkPtr = std::shared_ptr<Work>;
@@ -78,8 +82,8 @@ class ProcessGroup {
   /// CollectiveOptions::strict. Must be the same on all ranks.
   void set_strict(bool strict) { strict_ = strict; }
 
-  /// Returns uninitialised memory of the kind with which the group's collectives are fastest. All ranks must call this
-  /// at the same point, with the same arguments except for the device.
+  /// Returns an uninitialised array in memory with which the group's collectives are fastest; over shm this is shared
+  /// memory. All ranks must call this at the same point, with the same arguments except for the device.
   virtual Array empty(const Shape& shape, DType dtype, Device device = {}) {
     return Array::empty(shape, dtype, device);
   }
@@ -91,8 +95,8 @@ class ProcessGroup {
   WorkPtr all_reduce(const Array& x, ReduceKind kind = ReduceKind::sum, const CollectiveOptions& options = {}) {
     return collective(CollectiveKind::all_reduce, x, x, -1, kind, options);
   }
-  /// The sums of several arrays of one dtype, as one collective of all their elements. If the group coalesces(),
-  /// nothing is copied. Otherwise the arrays are copied into one, and the call blocks even if it is `async`.
+  /// Does all_reduce() for several arrays of one dtype in one collective. If the group coalesces(), nothing is copied.
+  /// Otherwise the arrays are copied into one array and back, and the call blocks even if it is `async`.
   WorkPtr all_reduce_coalesced(const std::vector<Array>& arrays, ReduceKind kind = ReduceKind::sum,
                                const CollectiveOptions& options = {});
   /// Whether all_reduce_coalesced() works without a copy.
@@ -158,8 +162,8 @@ class ProcessGroup {
   virtual bool serves(Device device) const = 0;
   /// The devices that the group serves, for error messages.
   virtual std::string places() const = 0;
-  /// Carries out a call whose arguments have been checked, or begins to. `in` and `out` own the memory that `call`
-  /// points to.
+  /// Starts a call whose arguments have been checked. Unless it is `async`, a group that runs calls on the host also
+  /// waits for its end. `in` and `out` own the memory that `call` points to.
   virtual WorkPtr submit(const Collective& call, const Array& in, const Array& out,
                          const CollectiveOptions& options) = 0;
   /// submit() for several arrays; only for groups whose coalesces() is true. call.descriptor.count is the number of
@@ -170,8 +174,8 @@ class ProcessGroup {
   }
   /// Announces the failure that ended the group to the other ranks. Called once, from any thread.
   virtual void announce(const CommStatus& failure) noexcept = 0;
-  /// Makes a group of these ranks of this group, in which this process is rank `rank`. The ranks find each other by the
-  /// epoch, which no other group has.
+  /// Makes a group of `ranks`, which are numbers in this group. In the new group this process is rank `rank`. Its ranks
+  /// find each other by `epoch`, a number that none of them has used for a group before.
   virtual std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                                    Milliseconds timeout) = 0;
 

@@ -5,15 +5,16 @@
 namespace gradus::dist {
 namespace {
 
-// If a y is also an x, each iteration reads and writes the same element. No iteration reads what another iteration
-// writes.
+// Tells the compiler that it may vectorise a loop although the results may overwrite an operand: no iteration reads an
+// element that another iteration writes.
 #if defined(__clang__)
 #define GRADUS_INDEPENDENT_ITERATIONS
 #else
 #define GRADUS_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep") _Pragma("GCC unroll 4")
 #endif
 
-/// Two ranks, the most frequent case: combines them and writes one or two results in a single pass.
+/// reduce_in_order() for two ranks, the most frequent case: a single pass that writes each result to y and z, which may
+/// be the same array.
 template <class T, ReduceKind kind>
 void reduce_two(const T* a, const T* b, T* y, T* z, size_t count) {
   using Sum = compute_t<T>;

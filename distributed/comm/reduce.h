@@ -1,5 +1,5 @@
-// The arithmetic of collectives: combines the elements of several ranks, always in the order of the ranks. The formulas
-// are for host and device.
+// The arithmetic of collectives: combines the elements of several ranks in the order of the ranks or, in a ring
+// all-reduce, of the hops. The formulas are for host and device.
 #pragma once
 
 #include <cstddef>
@@ -17,8 +17,9 @@ struct Range {
   size_t begin, end;
   size_t size() const { return end - begin; }
 };
-/// Part `index` of `count` elements divided into `parts`. Lengths are multiples of 16 as far as possible, so that each
-/// part begins at a cache line if the vector does.
+/// Part `index` of `count` elements divided into `parts`. Every part begins at a multiple of 16 elements, which is the
+/// beginning of a cache line if the vector begins at one and its elements have 4 bytes or more. The last parts may be
+/// shorter or empty.
 Range part_of(size_t count, int parts, int index);
 
 /// Address of element `index` of a vector.
@@ -75,7 +76,7 @@ GRADUS_HOST_DEVICE T combine(T a, T b) {
   return a;
 }
 
-/// Calls f.operator()<T, kind>().
+/// Calls f.operator()<T, kind>(), where T is the C++ type of `dtype` and `kind` is a constant.
 template <class F>
 void visit_reduction(DType dtype, ReduceKind kind, F&& f) {
   visit(dtype, [&]<class T> {

@@ -11,7 +11,7 @@ namespace {
 
 /// After a failure, a worker waits this long for the next list of workers. Then it assumes that no worker has died.
 constexpr Milliseconds kNextListTime{1000};
-/// So many groups in a row may fail although no worker has died.
+/// The number of groups in a row that may fail although no worker has died. One more failure ends the training.
 constexpr int kMostRenewals = 3;
 /// Timeout for connecting the ranks of a new group. All have announced that they are ready, so a rank that does not
 /// connect has died in the meantime.
@@ -219,7 +219,7 @@ void ElasticTraining::restore(const Position& position) {
   if (!parts_) return;
   const NoGradGuard no_grad;
   parts_->position.from_bytes(position.parts);
-  parts_->module->zero_grad();  // the gradients may be incomplete sums
+  parts_->module->zero_grad();  // the step is repeated, and backward would add to the gradients of the failed attempt
   const TensorList buffers = parts_->module->buffers();
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(position.buffers[i]);
   default_generator().set_state(default_generator().seed(), position.offset);

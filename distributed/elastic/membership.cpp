@@ -108,7 +108,7 @@ bool Membership::meet(const Members& members, int worker, Milliseconds timeout) 
     const std::string cause = "did not arrive within " + std::to_string(timeout.count()) + " ms";
     for (size_t r = 0; r < all.size(); ++r)
       if (!store_->check({all[r]})) remove(members.ranks[r], cause);
-    if (store_->check(all)) store_->compare_set(met, "", "all");  // the last worker may have died before it did this
+    if (store_->check(all)) store_->compare_set(met, "", "all");  // the last worker to come may have died before it
     return store_->get(met, timeout) == "all";
   }
 }

@@ -16,7 +16,7 @@ std::string reject_blanks(const std::string& text) {
   return is_fine ? "" : "'" + text + "' is not a number";
 }
 
-/// Converts the value of an option in seconds.
+/// Converts `seconds`, the value of an option. Throws a ValueError that names the option if it is out of range.
 gradus::Milliseconds milliseconds(const char* option, double seconds) {
   constexpr double kMost = std::chrono::duration<double>(gradus::kLongestWait).count();
   GRADUS_CHECK(0 <= seconds && seconds <= kMost, ValueError, option, " is ", seconds, ", not 0 to ", kMost,
@@ -26,7 +26,7 @@ gradus::Milliseconds milliseconds(const char* option, double seconds) {
 
 }  // namespace
 
-// Only the definitions of the options are outside of `try`.
+// Only the definitions of the options are outside of `try`. They throw only if they are wrong themselves.
 int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   using namespace gradus::dist;
   LaunchOptions options;

@@ -164,7 +164,7 @@ void reserve_descriptors(const LaunchOptions& options) {
                " descriptors, and this process may have ", descriptor_limit(), " (ulimit -n)");
 }
 
-constexpr size_t kLastLines = 10;         // are kept of each worker, to be printed when it fails
+constexpr size_t kLastLines = 10;         // how many lines of each worker are kept, to be printed when it fails
 constexpr size_t kLongestLine = 1 << 16;  // longer lines are cut into several
 
 }  // namespace
@@ -216,7 +216,7 @@ Job::Job(const LaunchOptions& options) : options(options) {
   token = options.nodes == 1 ? Token::random() : Token::from_environment();
   GRADUS_CHECK(!token.empty(), ValueError,
                "several nodes need the same secret: put it into a file (chmod 600) and set GRADUS_TOKEN_FILE on each");
-  guard.emplace();    // before descriptors are opened that it must not inherit
+  guard.emplace();    // first, because its process must not inherit descriptors that are opened below
   orphans.emplace();  // before ranks are started, which may leave orphans
   address = options.rendezvous.value_or(Address{"127.0.0.1", 0});
   if (options.node_rank == 0) {
@@ -234,11 +234,11 @@ void Job::block_signals() {
   for (int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) {
     struct sigaction action;
     sigaction(number, nullptr, &action);
-    if (action.sa_handler != SIG_IGN) sigaddset(&blocked, number);  // nohup and "&" of shells ignore some signals
+    if (action.sa_handler != SIG_IGN) sigaddset(&blocked, number);  // signals that nohup or "&" ignores stay so
   }
   sigprocmask(SIG_BLOCK, &blocked, &signals_before_);
   signals = FileDescriptor(signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK));
-  signal(SIGPIPE, SIG_IGN);  // the output of ranks may have no reader
+  signal(SIGPIPE, SIG_IGN);  // writing output that has no reader must not end the launcher
 }
 
 void Job::open_output() {
@@ -246,7 +246,7 @@ void Job::open_output() {
   struct stat out = {}, err = {};
   const bool same = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
                     out.st_ino == err.st_ino;
-  if (!same) writers[1] = LineWriter::start(STDERR_FILENO);  // a single writer keeps lines in order
+  if (!same) writers[1] = LineWriter::start(STDERR_FILENO);  // one file needs one writer, to keep its lines in order
 }
 
 bool Job::is_elastic() const {
@@ -302,7 +302,7 @@ void Worker::run_program(int out, int err, int token, int attempt) const {
   const LaunchOptions& options = job_.options;
   dup2(out, STDOUT_FILENO);
   dup2(err, STDERR_FILENO);
-  const int inherited = dup(token);  // without close-on-exec
+  const int inherited = dup(token);  // a copy that is not closed on exec, so that the program can read it
   JobEnvironment environment{rank_.value_or(-1), options.processes * options.nodes, rank_ ? number_ : -1,
                              options.processes, job_.address};
   if (job_.is_elastic()) environment.worker = number_;
@@ -368,7 +368,7 @@ void Worker::open_log(int attempt) {
   const std::string& directory = job_.options.log_directory;
   mkdir(directory.c_str(), 0777);
   log_path_ = directory + (rank_ ? "/rank" + std::to_string(*rank_) : "/spare" + std::to_string(number_)) + ".log";
-  // With O_NONBLOCK, opening a pipe without a reader is an error.
+  // With O_NONBLOCK, opening a pipe that has no reader is an error. Otherwise the launcher would wait for a reader.
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK | (attempt == 0 ? O_TRUNC : O_APPEND);
   log_ = FileDescriptor(open(log_path_.c_str(), flags, 0666));
   GRADUS_CHECK(log_, IoError, "cannot write '", log_path_, "': ", std::strerror(errno));

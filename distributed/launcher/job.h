@@ -32,7 +32,7 @@ class LineWriter {
   bool full() const { return waiting() >= (1 << 20); }
   /// Number of bytes that are not written yet.
   size_t waiting() const { return read(waiting_); }
-  /// Number of bytes that were written or lost. It grows while there is a reader.
+  /// Number of bytes that were written or lost. It stops growing if the output is not read any more.
   size_t completed() const { return read(completed_); }
   /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
   int emptied() const { return emptied_.number(); }
@@ -55,7 +55,7 @@ class LineWriter {
   const FileDescriptor emptied_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::string> blocks_;  // each of whole lines
+  std::deque<std::string> blocks_;  // what is not written yet; each block consists of whole lines
   size_t waiting_ = 0, completed_ = 0, lost_ = 0;
   std::string cause_;  // why bytes were lost
   bool stopped_ = false;
@@ -80,7 +80,7 @@ class GuardProcess {
  private:
   void tell(pid_t group);
 
-  FileDescriptor pipe_;  // the guard acts when no process has this end open any more
+  FileDescriptor pipe_;  // the writing end; the guard kills the groups when no process has it open any more
   pid_t pid_ = -1;
 };
 
@@ -113,7 +113,7 @@ struct Job {
   void say(const std::string& text) { writers[1]->put("gradus-run: " + text + "\n"); }
   /// Whether the job survives the loss of a worker.
   bool is_elastic() const;
-  /// "restart 1 of 3"
+  /// Describes a restart for messages, for example "restart 1 of 3".
   std::string restart(int number) const;
 
   const LaunchOptions& options;
@@ -136,13 +136,13 @@ struct Job {
 /// A process that runs the job's program, with the process group that it leads and their output.
 class Worker {
  public:
-  /// Starts the process, in this attempt of the job, counted from 0. The first numbers are this node's ranks, the
-  /// others are spares.
+  /// Starts the process in attempt number `attempt` of the job, counted from 0. `number` counts the workers of this
+  /// node: first its ranks, then the spares.
   Worker(Job& job, int number, int attempt);
   /// Kills the process group if it still runs.
   ~Worker() { kill(SIGKILL); }
 
-  /// "rank 3"; with several nodes "rank 3 on node 1"; "spare 4"
+  /// The name for messages: "rank 3", with several nodes "rank 3 on node 1", or "spare 4".
   std::string name() const;
   int number() const { return number_; }
   void set_rank(int rank) { rank_ = rank; }
@@ -153,9 +153,10 @@ class Worker {
   /// Call this when the process has been waited for. Kills the other processes of its group.
   void ended();
 
-  /// The descriptor from which its stdout (0) or stderr (1) is read; -1 once that has ended.
+  /// The descriptor from which the process's stdout (0) or stderr (1) is read; -1 once that stream has ended.
   int output(int stream) const { return output_[stream].pipe.number(); }
-  /// Reads one piece of it and prints complete lines as "[3] …" or "[spare 4] …". Returns false if there was nothing.
+  /// Reads what the process has written to stdout (0) or stderr (1), up to the size of one read, and prints complete
+  /// lines as "[3] …" or "[spare 4] …". Returns false if there was nothing to read.
   bool read_some(int stream);
   const std::deque<std::string>& last_lines() const { return last_lines_; }
   /// Says how many bytes are missing in its log, and why; "" if none are.

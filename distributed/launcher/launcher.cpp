@@ -23,7 +23,7 @@ constexpr Milliseconds kExplanationTime{100};
 constexpr Milliseconds kGiveUpTime{5000};
 /// How often an elastic job's list of workers is read, and the timeout of a request to the store.
 constexpr Milliseconds kListInterval{500}, kRequestTime{10'000};
-/// The wait status with which a worker counts that other workers have removed: that of exit code 1.
+/// The wait status that is reported for a worker that other workers have removed: exit code 1.
 constexpr int kRemovedStatus = 1 << 8;
 
 std::string describe_signal(int number) {
@@ -151,7 +151,7 @@ class Attempt {
     failed_ = &worker;
     failed_status_ = status;
     failed_cause_ = cause;
-    if (was_killed(status)) announce();  // ranks on other nodes will report failures that follow from this one
+    if (was_killed(status)) announce();  // before other nodes announce the failures that this one causes there
     if (!end_others_at_) end_others_at_.emplace(kExplanationTime);
   }
 
@@ -159,7 +159,7 @@ class Attempt {
   bool go_on_without(const Worker& worker, int status) {
     read_lists();
     const bool well = code_of(status) == 0 && !members_.has_spare(worker.number());
-    if (well || !members_.has(worker.number())) return true;  // a removed worker, which read_lists() has killed
+    if (well || !members_.has(worker.number())) return true;  // a rank that has succeeded, or a removed worker
     if (membership_->is_finished()) {
       if (code_of(status) != 0) job_.say(worker.name() + " " + describe(status) + "; the job's work was done by then");
       return true;
@@ -171,8 +171,8 @@ class Attempt {
     return members_.end.empty();
   }
 
-  /// Reads the lists of workers that were added since the last call. If one of them lacks the worker `ended`, that
-  /// worker ended with this cause.
+  /// Reads the lists of workers that were added since the last call, kills the workers that they lack, and prints the
+  /// causes. `cause` is the cause for the worker `ended`. For other workers the cause is in the store.
   void read_lists(const Worker* ended = nullptr, const std::string& cause = "") {
     while (membership_->has(members_.generation + 1)) {
       const Members before = std::exchange(members_, membership_->list(members_.generation + 1));
@@ -223,7 +223,7 @@ class Attempt {
       list_due_at_.emplace(kListInterval);
     } else {
       done_ = true;
-      end_ranks();  // the spares
+      end_ranks();  // only spares are still running
     }
   }
 
@@ -298,7 +298,7 @@ class Attempt {
       for (const auto& writer : job_.writers)
         if (writer->waiting() > 0) writer->give_up("they were not read");
       patience = Deadline(kGiveUpTime);
-      something_read_ = true;  // the pipes of the ranks, which were not read while output could not be written
+      something_read_ = true;  // go on: the ranks' pipes were not read while output could not be written
     }
   }
 

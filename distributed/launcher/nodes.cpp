@@ -105,7 +105,7 @@ void Nodes::run() {
       if (store || (patience_ && patience_->passed())) {
         const std::string lost = std::string("node 0 ") + (store ? "was lost: " : "cannot be reached: ") + error.what();
         const Outcome cause = news().failure.value_or(now.own.value_or(Outcome{1, lost}));
-        finish({cause.code, cause.cause});  // this node cannot restart the job alone
+        finish({cause.code, cause.cause});  // without a restart, because this node cannot restart the job alone
       }
     }
     std::unique_lock lock(mutex_);

@@ -37,7 +37,7 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
   for (const Tensor& parameter : module.parameters()) broadcast_from_first(*group_, parameter.array());
   gather_buffers(module.named_buffers());
-  if (!options_.broadcast_buffers()) buffers_.clear();  // the first broadcast was enough
+  if (!options_.broadcast_buffers()) buffers_.clear();  // gather_buffers() has broadcast the initial values
   reducer_.emplace(trained, group_, reducer_options);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
@@ -101,7 +101,7 @@ void DistributedDataParallel::on_gradient(size_t index) {
   if (!synchronizes_) return;
   const OpContext context("DistributedDataParallel");
   if (!reducer_->in_pass()) {
-    if (!checked_) watched_->check(*group_);  // the forward pass may have called only a part of the net
+    if (!checked_) watched_->check(*group_);  // no output hook did it if forward called only submodules of the net
     at_end_of_backward(
         group_, parameters_[0].device(), [this] { finish(); }, [this] { reducer_->cancel(); });
     if (joining_) announce(true);

@@ -60,7 +60,7 @@ Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared
     : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
       options_(std::move(options)), in_place_(group_->coalesces() && !options_.compression), slots_(parameters_.size()),
       bucket_of_(parameters_.size()), arrived_(parameters_.size()) {
-  std::vector<size_t> reversed(parameters_.size());  // a guess, because backward goes through the layers in reverse
+  std::vector<size_t> reversed(parameters_.size());  // the probable order until the first pass has shown the real one
   std::iota(reversed.rbegin(), reversed.rend(), size_t{0});
   plan(reversed);
 }

@@ -1,7 +1,7 @@
 // Averages gradients over the ranks of a group while the backward pass is still computing other gradients.
 //
-//   add(i)       gradient i is ready. Full buckets are all-reduced in the order of the plan, which is the same on all
-//                ranks
+//   add(i)       gradient i is ready. Buckets that have all their gradients are all-reduced in the order of the
+//                BucketPlan, which is the same on all ranks
 //   flush()      no more gradients will be added in this pass
 //   finalize()   waits for the buckets, after which the gradients are averages
 //
@@ -43,7 +43,7 @@ using BucketPlan = std::vector<std::vector<size_t>>;
 BucketPlan plan_buckets(const std::vector<Array>& parameters, const std::vector<size_t>& order,
                         const BucketSizes& sizes);
 
-/// x, which must be dense, as one dimension in its order in memory.
+/// A view of x, which must be dense, with one dimension: its elements in the order in which they are in memory.
 Array as_line(const Array& x);
 /// A view of the one-dimensional `flat` from element `begin` on, with the shape of `like` and, if `like` is dense, its
 /// strides. The view does not share the version counter of `flat`, whose other elements belong to other tensors.
@@ -62,14 +62,15 @@ class Reducer {
   Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
           ReducerOptions options);
 
-  /// Throws an AutogradError if gradient `index` was already added in this pass.
+  /// Call this when gradient `index` is ready. Throws an AutogradError if it was already added in this pass.
   void add(size_t index);
   /// Adds 0 as every gradient; for a rank that has no batch in a pass of the other ranks.
   void add_zeros();
   /// Throws an AutogradError that names the parameters without a gradient in this pass, unless they count as 0.
   void flush();
   void finalize();
-  /// Ends the pass without a result. This rank may not have begun all collectives of the pass.
+  /// Ends the pass at once, and gradients are not averaged. The caller must then end the group, because this rank may
+  /// have begun fewer collectives of the pass than other ranks.
   void cancel();
   /// True from the first add() of a pass to the end of the pass.
   bool in_pass() const { return in_pass_; }

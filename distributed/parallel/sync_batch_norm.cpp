@@ -14,7 +14,8 @@ using enum BinaryOp;
 
 Array array_of(const Tensor& x) { return x.defined() ? x.array() : Array(); }
 
-/// Statistics of the elements of all ranks in float64: (C) for each, and the number of elements of a channel, (1).
+/// Statistics over the elements of all ranks, in float64. The mean and the variances have shape (C). `count` has shape
+/// (1) and contains the number of elements of a channel.
 struct Statistics {
   Array mean, variance, unbiased_variance, count;
 };
@@ -75,8 +76,9 @@ struct SyncNormalize final : Node {
     return result.y;
   }
 
-  // With h = (x - mean) s, s = 1 / sqrt(variance + eps) and averages over the elements of all ranks, dx is the sum of s
-  // weight dy, as for fixed statistics, and of -s weight (avg(dy) + h avg(dy h)), which comes from the statistics.
+  // With s = 1 / sqrt(variance + eps), h = (x - mean) s and averages over the elements of all ranks:
+  //   dx = s weight dy - s weight (avg(dy) + h avg(dy h))
+  // The first term is the gradient for fixed statistics, the second one the gradient through the statistics.
   Grads backward(const Tensor& dy) override {
     GRADUS_CHECK(!GradMode::is_enabled(), AutogradError,
                  "SyncBatchNorm is not differentiable twice: convert no batch norm where create_graph is needed");

@@ -32,7 +32,7 @@ Tensor joined(const nn::StateDict& tensors) {
   return cat(rows);
 }
 
-/// |difference| / |of|; infinite if the quotient is NaN.
+/// |difference / of|. It is 0 if the difference is 0 and, otherwise, infinite if the quotient is NaN.
 double relative(double difference, double of) {
   const double ratio = std::abs(difference / of);
   return difference == 0 ? 0 : std::isnan(ratio) ? std::numeric_limits<double>::infinity() : ratio;
@@ -49,7 +49,7 @@ void find_differences(const State& a, const State& b, Observation& found) {
     VerifyReport::Difference& worst = found.differences[kind];
     for (size_t i = 0; i < b[kind].size(); ++i) {
       const Tensor of = b[kind][i]->to(kDouble), there = a[kind][i]->to(kDouble);
-      // NaN and infinities have no distance. They must only be at the same places.
+      // NaN and infinities have no distance. Tensors with such elements are equal if these are at the same places.
       const bool finite = std::isfinite(norm_of(of) + norm_of(there));
       const double from_b = there.sizes() != of.sizes() ? std::numeric_limits<double>::infinity()
                             : finite                    ? relative(norm_of(there - of), std::max(norm_of(of), least))
@@ -227,8 +227,8 @@ std::string cause_of_gradients(const VerifyReport& report, size_t index) {
   return "one step earlier all was equal, so it may be rounding, amplified by activations near 0 or the learning rate";
 }
 
-/// The cause of a difference between the training in one process and the training over ranks, which agree with each
-/// other. `kind` says what differs; std::nullopt stands for the losses.
+/// The cause of a difference between the training in one process and the training over ranks, in a step in which the
+/// ranks do not differ from each other. `kind` says what differs; std::nullopt stands for the losses.
 std::string cause_from_alone(const VerifyReport& report, size_t step, std::optional<Kind> kind) {
   const Observation& alone = report.steps[step].alone;
   if (step == 0) return "the two trainings began with different numbers";
@@ -315,7 +315,7 @@ VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::funct
     for (int64_t step = 0; step < options.steps(); ++step) {
       const TensorList batch = alone ? batch_of(step, 0, 1) : batch_of(step, group->rank(), group->size());
       const int64_t samples = batch.at(0).size(0);
-      const Tensor average = full({1}, samples, dtype(kDouble).device(batch[0].device()));  // over the ranks
+      const Tensor average = full({1}, samples, dtype(kDouble).device(batch[0].device()));  // of all ranks' numbers
       if (!alone) group->all_reduce(average.array(), ReduceKind::avg);
       training.optimizer->zero_grad();
       const Tensor loss = training.loss(batch);
@@ -331,7 +331,7 @@ VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::funct
       train(/*alone=*/true);
     }
   } catch (const std::exception& error) {
-    group->abort(error.what());  // the other ranks wait
+    group->abort(error.what());  // otherwise the other ranks would wait for this one
     throw;
   }
   return comparison.report();

@@ -38,7 +38,7 @@ struct VerifyReport {
   /// What observe() records after a step. All members are doubles, so that ranks can send them as one array.
   struct Observation {
     double loss = 0, samples = 0;             ///< mean loss over this number of samples
-    std::array<Difference, 3> differences{};  ///< by Kind: of this rank from rank 0, or of rank 0 from one process
+    std::array<Difference, 3> differences{};  ///< by Kind: this rank and rank 0; in `alone`, rank 0 and one process
     // Except for `gradients`, the other members are set only on rank 0, when it compares with the training in one
     // process. a is the vector of all gradients of the training over ranks, and b is the vector of all gradients in one
     // process.
@@ -50,7 +50,7 @@ struct VerifyReport {
   struct Step {
     std::vector<Observation> ranks;
     double loss = 0, samples = 0;  ///< of all ranks together
-    Observation alone;
+    Observation alone;             ///< of the training in one process
   };
   std::array<std::vector<std::string>, 3> names;  ///< by Kind; gradients have the names of their parameters
   std::vector<Step> steps;                        ///< the first one is the state before training

@@ -39,9 +39,10 @@ class WatchedNet {
  public:
   WatchedNet(nn::Module& module, WatchedNetOptions options);
 
-  /// Compares the net with its recorded state. Throws an AutogradError if a parameter has begun or ceased to require
-  /// gradients, and a ValueError if a parameter or buffer was added, replaced, removed, or moved to another device or
-  /// dtype. The error names the tensor and ends the group, because the other ranks may wait for this one.
+  /// Compares the net with its recorded state. Throws an AutogradError if a parameter has begun or (unless may_freeze)
+  /// ceased to require gradients, and a ValueError if a parameter or buffer was added, replaced, removed or (unless
+  /// may_move) moved to another device or dtype. The error names the tensor. It ends the group, because the other ranks
+  /// may wait for this one.
   void check(ProcessGroup& group) const;
 
  private:
@@ -63,8 +64,8 @@ class WatchedNet {
   nn::Module& module_;
   const std::shared_ptr<nn::Module> alive_;  // keeps the module alive if a shared_ptr owns it
   const WatchedNetOptions options_;
-  const Entries parameters_, buffers_;  // for errors: with names
-  Entries in_order_;                    // the same in the order of the modules, for a fast comparison
+  const Entries parameters_, buffers_;  // with their names, which check() needs for its error messages
+  Entries in_order_;                    // the same without names, for the fast comparison in is_unchanged()
 };
 
 /// Calls `finish` at the end of the current backward pass of this thread. If an exception ends the pass earlier, or

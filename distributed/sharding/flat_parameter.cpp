@@ -163,7 +163,7 @@ void FlatParameter::finish_reduce() {
   gradients_ = Array();
   for (const Tensor& parameter : parameters_) {
     parameter.mutable_grad() = Tensor();
-    parameter.set_data(parameter.data());  // ends the binding
+    parameter.set_data(parameter.data());  // undoes bind_grad(), whose line has been freed
   }
   const Array part = ops::cast(ops::to_device(std::exchange(reduced_, Array()), shard_.device()), shard_.dtype());
   Tensor& gradient = shard_.mutable_grad();

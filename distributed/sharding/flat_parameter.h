@@ -37,7 +37,7 @@ class FlatParameter {
   };
 
   /// All ranks must call this with the same parameters and values. Throws a ValueError unless all parameters have one
-  /// dtype and device. Ends with a release().
+  /// dtype and device. The constructor ends with a release(): without keep_whole the parameters are NaN until gather().
   FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                 FlatParameterOptions options = {});
   FlatParameter(const FlatParameter&) = delete;
@@ -88,7 +88,7 @@ class FlatParameter {
   /// Gathers from each rank a `part` with the layout of a shard, and returns the result as arrays with the parameters'
   /// shapes.
   std::vector<Array> gather_like(const Array& part) const;
-  /// The inverse: this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
+  /// The inverse of gather_like(): this rank's part, with the layout of a shard, of arrays with the parameters' shapes.
   Array part_like(const std::vector<Array>& arrays) const;
 
  private:

@@ -109,7 +109,7 @@ void FullyShardedDataParallel::before_forward(size_t u, TensorList& inputs) {
 
 void FullyShardedDataParallel::after_forward(size_t u, const TensorList& outputs) {
   Unit& unit = units_[u];
-  if (autograd::is_recomputing()) return;  // backward continues with the recomputed values
+  if (autograd::is_recomputing()) return;  // backward needs the parameters next, so they are not released
   bool recorded = false;
   for (const Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad()) continue;
@@ -230,7 +230,7 @@ void FullyShardedDataParallel::load_full_state_dict(const nn::StateDict& state) 
     ops::copy_into(unit.flat->shard().array(), unit.flat->part_like(arrays));
   }
   for (const auto& item : own)
-    if (!keys_.contains(item.key())) ops::copy_into(item->array(), state[item.key()].array());  // frozen, or buffer
+    if (!keys_.contains(item.key())) ops::copy_into(item->array(), state[item.key()].array());  // is not sharded
 }
 
 std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() const {
@@ -238,7 +238,7 @@ std::vector<CheckpointEntry> FullyShardedDataParallel::checkpoint_entries() cons
   for (const Unit& unit : units_)
     if (unit.flat) entries.push_back({"unit." + unit.name, unit.flat->shard().array(), unit.flat->cut()});
   for (const auto& item : module_.state_dict())
-    if (!keys_.contains(item.key())) entries.push_back({"whole." + item.key(), item->array()});  // frozen, or buffer
+    if (!keys_.contains(item.key())) entries.push_back({"whole." + item.key(), item->array()});  // is not sharded
   return entries;
 }
 

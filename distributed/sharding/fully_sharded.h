@@ -7,6 +7,8 @@
 //   backward   gather 3 | compute 3, release | compute 2, release | …
 //                       | gather 2           | reduce 3, gather 1 | reduce 2
 //
+// The second row shows the communication that runs while the unit of the first row computes.
+//
 //   dist::FullyShardedDataParallel fsdp(net, group);
 //   optim::Adam adam(fsdp.parameters(), 1e-3);   // the shards
 //   …
@@ -121,7 +123,8 @@ class FullyShardedDataParallel {
   void finish_reduce();  // of the unit reducing_, if there is one
   void finish_pass();
   std::vector<CheckpointEntry> checkpoint_entries() const;
-  /// The next unit with parameters before (-1) or after (1) this one in forward; null if there is none.
+  /// The nearest unit with parameters before (`step` -1) or after (`step` 1) this one in the order of forward; null if
+  /// there is none.
   FlatParameter* neighbour(size_t unit, int step);
 
   nn::Module& module_;

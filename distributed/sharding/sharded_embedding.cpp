@@ -36,7 +36,7 @@ struct ShardedLookup final : Node {
   Array forward(const Array& weight, const detail::LookupRoute& route, const std::shared_ptr<ProcessGroup>& ranks,
                 const std::shared_ptr<detail::RowGradients>& to) {
     const Array asked = ops::index_select(weight, 0, route.rows);                  // (M, D)
-    const Array found = exchange_rows(*ranks, asked, route.received, route.sent);  // (N, D), as sent
+    const Array found = exchange_rows(*ranks, asked, route.received, route.sent);  // (N, D), in the order of the route
     const Array y = Array::empty_like(found);
     ops::index_into(y, 0, route.order, found, /*accumulate=*/false);
     if (!needs_grad(0)) return y;

@@ -135,7 +135,7 @@ class Reader {
         const Shape shape = entry.array.defined() ? entry.array.shape() : from.shape();
         Shape expected = shape;
         const int64_t saved = entry.cut ? cuts_.at(entry.name)->length : 0;
-        if (entry.cut && from.ndim() == shape.size()) {  // with padding, or without
+        if (entry.cut && from.ndim() == shape.size()) {  // the file has the part with its padding or without it
           const int64_t blocks = entry.cut->blocks, whole = from.shape()[entry.cut->dim];
           const int64_t least = std::clamp<int64_t>(entry.cut->size - r * saved, 0, saved);
           expected[entry.cut->dim] = whole == blocks * least ? whole : blocks * saved;
@@ -279,7 +279,7 @@ std::vector<Tensor> parameters_of(const optim::Optimizer* optimizer) {
   return optimizer ? optimizer->parameters() : std::vector<Tensor>();
 }
 
-/// element(state, n) is element n of the draw for the whole matrix.
+/// Fills `part` as draw_uniform_part() does, with element(state, n) as element n of the whole matrix.
 template <class Element>
 void draw_part(const Tensor& part, int64_t whole_columns, int64_t first_column, const RowOf& row_of,
                const Element& element) {

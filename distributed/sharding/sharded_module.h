@@ -55,10 +55,10 @@ void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Dev
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,
                              const std::vector<Tensor>& parameters);
 
-/// Reads a checkpoint, written by any number of ranks, for rank `rank` of the entries' own division. Calls
-/// `load_state`, unless it is null, with the optimizer's state if one was saved, then fills the entries. If the
-/// checkpoint does not fit the entries, throws an IoError before anything changes. Besides the tensors that are read
-/// for this rank, only one file is in memory at a time.
+/// Reads the parts of rank `rank` from a checkpoint into the entries. Their cuts say how tensors are divided now; any
+/// number of ranks may have written the checkpoint. First calls `load_state`, unless it is null, with the optimizer's
+/// state if one was saved, then fills the entries. If the checkpoint does not fit the entries, throws an IoError before
+/// anything changes. Besides the tensors that are read for this rank, only one file is in memory at a time.
 void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
                              const std::vector<Tensor>& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state);
@@ -85,15 +85,17 @@ class ShardedModule {
   };
   virtual ~ShardedModule() = default;
   virtual std::vector<Part> parts() const = 0;
-  /// Gradients of parts that are not stored in their grad(), summed over the passes. The caller scales them in place.
+  /// Gradients of parts that are not stored in their grad(), summed over the backward passes. They share their memory
+  /// with the module, so that clip_grad_norm_() can scale them in place.
   virtual std::vector<Tensor> part_gradients() const { return {}; }
 };
 
 /// The norm of the gradients of all ranks, taken as one vector, on `device`. A collective.
 Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, ProcessGroup& group, Device device);
 
-// `group` has the ranks among which the net is divided; in a mesh, one line of it. Tensors that are not divided must be
-// the same on all of these ranks. All functions are collectives.
+// `group` has the ranks among which the net is divided. In a mesh (make_mesh), this is the group along the dimension
+// for tensor parallelism. Tensors that are not divided must be the same on all of these ranks. All functions are
+// collectives.
 
 /// Scales the gradients so that the norm of the whole net's gradient is at most max_norm. Returns the norm.
 Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup>& group, double max_norm,

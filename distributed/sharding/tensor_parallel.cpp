@@ -155,7 +155,7 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
   check_numbers(targets, classes, "targets", ignore_index);
   const Tensor x = size_of(logits.dtype()) < 4 ? logits.to(kFloat) : logits;
 
-  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1), for exponentials <= 1
+  const Tensor largest = x.detach().amax({-1}, true).contiguous();  // (…, 1), so that exp() cannot overflow
   group->all_reduce(largest.array(), ReduceKind::max);
   const Tensor shifted = x - largest;  // (…, C / n)
   const OwnNumbers own(targets, group->rank() * own_classes, own_classes);
@@ -175,14 +175,15 @@ Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const
 namespace gradus::nn {
 namespace {
 
-/// Each rank's part of `count` things.
+/// Each rank's share of `count` features, rows or heads. Throws a ValueError if they cannot be shared equally.
 int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dist::ProcessGroup>& group) {
   GRADUS_CHECK(count > 0 && count % group->size() == 0, ValueError, count, " ", of_what,
                " cannot be shared equally by ", group->size(), " ranks");
   return count / group->size();
 }
 
-/// The bounds for the weights, as init::kaiming_uniform_ with a = sqrt(5) (init::reset_weight_and_bias), and the bias.
+/// Bounds of the uniform distributions from which Linear draws its initial values (init::reset_weight_and_bias): of the
+/// weight, as in init::kaiming_uniform_ with a = sqrt(5), and of the bias.
 double weight_bound(int64_t fan_in) {
   return std::sqrt(3.0) * (init::calculate_gain(kLeakyReLU, std::sqrt(5.0)) / std::sqrt(static_cast<double>(fan_in)));
 }
@@ -242,7 +243,8 @@ Tensor RowParallelLinearImpl::forward(const Tensor& x) {
   const Tensor own = options.input_is_parallel() ? x : dist::scatter_to_ranks(x, group, -1, Loc{});
   const Tensor y = sum_of_ranks(linear(own, weight), options.sequence_dim(), group);
   if (!bias.defined()) return y;
-  // The bias is added once, after the sum. If the sequence is divided, each rank has a gradient of it, to be summed.
+  // The bias is added once, after the sum. If the sequence is divided, each rank only has the gradient of the bias from
+  // its part of the sequence, and copy_to_ranks() sums these gradients.
   return y + (options.sequence_dim() ? dist::copy_to_ranks(bias, group, Loc{}) : bias);
 }
 

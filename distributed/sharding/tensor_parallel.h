@@ -36,7 +36,7 @@ namespace gradus::dist {
 Tensor copy_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where = Loc::current());
 /// y = sum of all ranks' x;  dx = dy, which is the same on all ranks.
 Tensor reduce_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where = Loc::current());
-/// y (…, d / n, …) = this rank's part of x (…, d, …), which is the same on all ranks;  dx = all ranks' dy.
+/// y (…, d / n, …) = this rank's part of x (…, d, …), which is the same on all ranks;  dx = all dy, concatenated.
 Tensor scatter_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim = -1,
                         Loc where = Loc::current());
 /// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of dy, which is the same on all ranks.
@@ -45,7 +45,7 @@ Tensor gather_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& g
 /// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of the sum of all ranks' dy.
 Tensor all_gather_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
                            Loc where = Loc::current());
-/// y (…, d / n, …) = this rank's part of the sum of all ranks' x (…, d, …);  dx = all ranks' dy.
+/// y (…, d / n, …) = this rank's part of the sum of all ranks' x (…, d, …);  dx = all ranks' dy, concatenated.
 Tensor reduce_scatter_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
                                Loc where = Loc::current());
 

@@ -125,7 +125,7 @@ void ZeroRedundancyOptimizer::load_state_dict(const optim::StateDict& state) {
 
 std::vector<CheckpointEntry> ZeroRedundancyOptimizer::checkpoint_entries() const {
   std::vector<CheckpointEntry> entries = {{"shard", flat_.shard().array(), flat_.cut()}};
-  for (const auto& item : module_.state_dict())  // frozen parameters, and buffers
+  for (const auto& item : module_.state_dict())  // adds what is not sharded: frozen parameters and buffers
     if (std::ranges::find(flat_.parameters(), item->data_ptr(), [](const Tensor& x) { return x.data_ptr(); }) ==
         flat_.parameters().end())
       entries.push_back({"whole." + item.key(), item->array()});

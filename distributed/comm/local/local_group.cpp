@@ -152,7 +152,7 @@ MessageLog record_messages(int ranks, const std::function<void(ProcessGroup&)>& 
     threads.emplace_back([&] {
       try {
         work(*group);
-      } catch (const CommError&) {  // it is in the log; without reset() this rank does not leave the group in order
+      } catch (const CommError&) {  // is in the log; after reset(), others would only report that this rank left
         return;
       } catch (...) {
         const std::lock_guard lock(mutex);

@@ -9,7 +9,8 @@
 namespace gradus::dist {
 namespace {
 
-/// Copies part `from` of x to part `to` of y, unless they are the same memory or the step is being recorded.
+/// Copies part `from` of x to part `to` of y, unless they are the same memory or the device only records calls without
+/// running them (is_recording).
 void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t bytes) {
   const Device device = x.device();
   if (is_recording(device.type()) || bytes == 0) return;

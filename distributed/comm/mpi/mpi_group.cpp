@@ -157,7 +157,7 @@ class MpiJob {
 
 namespace {
 
-/// A live rank answers within this time.
+/// A rank that does not answer a question within this time counts as silent.
 constexpr Milliseconds kAnswerTime{300};
 /// How long a rank that has failed waits for its announcement to be sent, and for bodies that are in transit.
 constexpr Milliseconds kLastWordsTime{300};
@@ -249,7 +249,8 @@ class MpiTransport::Exchange {
     return finished;
   }
 
-  /// Moves one message by one step. Returns false if it has to wait for MPI or for its peer.
+  /// Handles the header of a message, starts the transfer of a piece of its body, or finishes that piece. Returns false
+  /// if the message has to wait for MPI or for its peer.
   bool advance(Message& message) {
     const Transfer& transfer = message.transfer;
     auto& headers = transport_.headers_[static_cast<size_t>(transfer.peer)];
@@ -336,8 +337,8 @@ class MpiTransport::Exchange {
     return awaited;
   }
 
-  /// Announces the failure to the other ranks, then throws it. The announcement comes first because the exception
-  /// returns to the caller the memory of messages that no rank has received yet.
+  /// Announces the failure to the other ranks, then throws it. The announcement comes first, because the caller may
+  /// overwrite messages that other ranks have not received yet once it has caught the exception.
   [[noreturn]] void fail(const CommStatus& status) {
     transport_.announce(status);
     throw CollectiveError(transport_.failure());
@@ -349,7 +350,7 @@ class MpiTransport::Exchange {
   std::unique_lock<std::mutex> lock_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;  // by peer and direction: whether an earlier message could not move
+  std::vector<bool> held_;  // by peer and direction: whether a message could not be finished, so later ones wait
   bool moved_ = false;
 };
 
@@ -389,7 +390,8 @@ void MpiTransport::announce(const CommStatus& failure) noexcept {
 
 // ---- The group ----
 
-// Groups of all ranks have even numbers. Sub-groups have odd numbers, from epochs that are new to all their ranks.
+// Groups of all ranks are numbered 0, 2, 4, …. A sub-group has the odd number 2 * epoch + 1. Its epoch is new to all of
+// its ranks.
 
 std::unique_ptr<MpiGroup> MpiGroup::of_all(Milliseconds timeout) {
   static std::atomic<int64_t> made = 0;

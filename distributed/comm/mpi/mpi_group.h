@@ -13,10 +13,10 @@ namespace gradus::dist {
 
 class MpiJob;
 
-/// Messages over MPI: a posted header, and a body in pieces of at most 64 MiB. MPI only transfers bytes. Collectives
-/// and deadlines are the same as on the other transports. Each group uses two tags of the job's one communicator, one
-/// for posted messages and the next one for bodies. Making a group therefore needs no collective of MPI, which would
-/// wait without a deadline.
+/// Messages over MPI. The header of a message is posted (sent without waiting, as control messages are), and its body
+/// follows in pieces of at most 64 MiB. MPI only transfers bytes. Collectives and deadlines are the same as on the
+/// other transports. Each group uses two tags of the job's one communicator, one for posted messages and the next one
+/// for bodies. Making a group therefore needs no collective of MPI, which would wait without a deadline.
 class MpiTransport final : public Transport {
  public:
   /// `ranks` are numbers in the job, in ascending order. Groups that share two or more ranks must have different
@@ -39,7 +39,7 @@ class MpiTransport final : public Transport {
   const std::vector<int> ranks_;
   const int tag_;
   std::mutex mutex_;                                // guards the members below; an exchange holds it unless it waits
-  std::vector<std::deque<MessageHeader>> headers_;  // that have arrived before this rank waits for them, by sender
+  std::vector<std::deque<MessageHeader>> headers_;  // by sender: headers that have arrived but are not used yet
   std::vector<bool> answered_;                      // by rank: whether it has answered the last question
   std::mutex failure_mutex_;
   CommStatus failure_;  // the first failure that this rank has announced or received

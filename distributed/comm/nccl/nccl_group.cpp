@@ -161,13 +161,13 @@ NcclGroup::NcclWorkPtr NcclGroup::launch(Collective call, const std::vector<Arra
     const std::lock_guard lock(mutex_);
     pending_.push_back(work);
   }
-  // During a capture only the current stream is recorded, and it cannot wait for earlier work outside the capture.
-  // Captured collectives therefore run on a separate branch of the graph.
+  // A stream that is being captured cannot wait for work outside the capture, so a captured collective does not wait
+  // for `last_`. It runs on stream_, which is a separate branch of the graph.
   const Stream current = runtime_.current_stream(device_.index()),
                stream = options.async || captured ? stream_ : current;
   work->begin(current, stream);
   if (!captured && last_ && !(last_stream_ == stream))
-    last_->block(stream);  // calls run in the same order on all ranks
+    last_->block(stream);  // otherwise calls on two streams could run in different orders on different ranks
   if (several.empty()) queue(call, stream);
   else queue_coalesced(call, several, stream);
   work->end(stream);
@@ -240,7 +240,7 @@ void NcclGroup::queue_coalesced(Collective call, const std::vector<Array>& array
     for (const Array& x : arrays) lines.push_back({x.data(), x.data(), static_cast<size_t>(x.numel())});
     return peers_->all_reduce(call.descriptor, lines, stream);
   }
-  const bool fused = !call.descriptor.strict;  // a strict sum takes two steps, which cannot be fused
+  const bool fused = !call.descriptor.strict;  // queue_in_order() launches kernels too, which NCCL cannot fuse
   if (fused) GRADUS_NCCL_CHECK(ncclGroupStart());
   for (const Array& x : arrays) {
     call.in = call.out = x.data();
@@ -428,7 +428,7 @@ void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
 void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
   const CommStatus ended = ended_rank(waiting);
   if (ended.ok()) return;
-  std::this_thread::sleep_for(kPollInterval);  // the rank may have done its part before it ended
+  std::this_thread::sleep_for(kPollInterval);  // the call completes if the rank sent all its data before it ended
   forget_completed();
   const std::lock_guard lock(mutex_);
   if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);

@@ -17,9 +17,10 @@ namespace {
 /// Size limit for a sum in one kernel: the lines of all other ranks together have at most this size. Each rank has two
 /// halves of kStagingBytes / (ranks - 1) bytes for its lines.
 constexpr size_t kStagingBytes = 4 << 20;
-/// Bytes of the slots of all ranks together: the longest array that is summed here.
+/// Bytes of all slots in the memory of one rank. This is also the size of the longest array that is summed here.
 constexpr size_t kSlotBytes = 64 << 20;
-/// Alignment of slots, and of the pieces of staging memory that belong to a block.
+/// The sizes of a slot and of a half of the staging memory are multiples of this. The piece of a half that belongs to
+/// each of the kernel's 32 blocks is then aligned to 128 bytes.
 constexpr size_t kAlignment = 4096;
 /// How long to wait for other ranks to close this rank's memory before it is freed.
 constexpr Milliseconds kEndTime{500};

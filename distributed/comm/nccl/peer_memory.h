@@ -3,8 +3,8 @@
 //
 // NCCL's kernels take longer than these for small sums, and for large sums they take multiprocessors away from the
 // backward pass. Here sums of up to 4 MiB / (ranks - 1) take one kernel, and the copy engines move arrays of up to
-// 64 MiB. This needs at most 72 MiB of memory on each GPU. Longer arrays are left to NCCL, because nothing hides their
-// transfer anyway.
+// 64 MiB. This needs at most 72 MiB of memory on each GPU. Longer arrays are left to NCCL: no computation hides their
+// long transfer anyway, so the multiprocessors that NCCL occupies are not missed.
 #pragma once
 
 #include <cstddef>

@@ -19,15 +19,16 @@ constexpr unsigned kBlocks = 32, kThreads = 256;
 
 /// The beginning of each rank's memory, with a row for each block. The last row belongs to wait_kernel().
 struct Flags {
-  uint32_t arrived[kBlocks + 1][kMaxPeers];  // number of exchanges that this block of each other rank has reached
-  uint32_t exchanges[kBlocks + 1];           // the same number for this rank
+  uint32_t arrived[kBlocks + 1][kMaxPeers];  // by block and rank: calls of exchange() that the rank's block has begun
+  uint32_t exchanges[kBlocks + 1];           // by block: calls of exchange() by this rank's block
 };
 static_assert(sizeof(Flags) <= kPeerFlagBytes);
 
 __device__ Flags& flags_of(const Peers& peers, int rank) { return *reinterpret_cast<Flags*>(peers.memory[rank]); }
 
-/// Waits until this block has arrived here on all ranks. Afterwards this block can read what the other ranks wrote
-/// before. Returns false if the group was stopped while it waited; the memory of another rank may then be freed.
+/// Waits until the block with this number has made the same call of exchange() on all ranks. Afterwards this block can
+/// read what those blocks wrote before. Returns false if the group was stopped meanwhile; the memory of another rank
+/// may then be freed.
 __device__ bool exchange(const Peers& peers, unsigned block) {
   using Flag = cuda::atomic_ref<uint32_t, cuda::thread_scope_system>;
   Flags& own = flags_of(peers, peers.rank);
@@ -115,8 +116,8 @@ struct Section {
   size_t begin, end, staged;
 };
 
-/// Calls f(line, section) for each section of this block: The parts of all lines are numbered consecutively, and block
-/// b has the parts from b * per_block on.
+/// Calls f(line, section) for each line of which this block has parts. The parts of all lines are numbered
+/// consecutively, and block b has the `per_block` parts from number b * per_block on.
 template <class T, class F>
 __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) {
   constexpr size_t kElements = kPartBytes / sizeof(T);
@@ -173,7 +174,7 @@ void check(const char* what, cudaError_t error) {
 }
 void check_launch() { check("a kernel was not launched", cudaGetLastError()); }
 
-/// Calls f.operator()<T, kind>().
+/// Calls f.operator()<T, kind>(), where T is the C++ type of `dtype` and `kind` is the constant sum or avg.
 template <class F>
 void visit_floating_sum(DType dtype, ReduceKind kind, F f) {
   visit_floating(dtype, [&]<class T> {

@@ -18,6 +18,7 @@ constexpr uint32_t kLayoutVersion = 1;
 constexpr Milliseconds kPollInterval{20};
 /// A rank that waits for others changes its heartbeat at least once in this time.
 constexpr Milliseconds kAnswerTime{300};
+/// A waiting rank spins (polls without sleeping) for this long before it sleeps.
 constexpr std::chrono::microseconds kSpin{50};
 /// After this time a spinning rank yields its core between polls, because the rank it waits for may need it.
 constexpr std::chrono::microseconds kOwnSpin{5};
@@ -72,11 +73,11 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> left;
   int32_t pid;
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
-  uint64_t digest[2];                // of the two calls; in the cache line that other ranks read anyway
+  uint64_t digest[2];                // hashes of `call`, in the cache line that other ranks read anyway for `fences`
   alignas(64) CallRecord call[2];    // the last two calls
 };
 
-/// A queue of two pieces from one rank to another.
+/// A queue of at most two pieces of messages from one rank to another. `written` and `read` count the pieces so far.
 struct alignas(64) ShmGroup::Mailbox {
   std::atomic<uint32_t> written;
   alignas(64) std::atomic<uint32_t> read;
@@ -372,20 +373,20 @@ void ShmGroup::show(const Collective& call, size_t piece) {
 void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline& deadline) {
   const Descriptor& d = call.descriptor;
   if (d.count == 0) return;
-  if (arrays == Arrays::mixed) {  // begin() has copied no piece of an array in a bucket
+  if (arrays == Arrays::mixed) {  // begin() did not copy piece 0 on ranks whose array is in a bucket
     show(call, 0);
     fence(d, deadline);
   }
   const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
-  // Two ranks each sum every piece completely, one step after the piece was written. This reads no more of the other
-  // rank's memory than summing by parts. With more ranks each rank sums a part, and all ranks copy the sums in the next
-  // step.
+  // Of two ranks, each sums every piece completely, one step after the piece was written. This reads no more of the
+  // other rank's memory than summing by parts. More than two ranks do so only if the array is short. Otherwise each of
+  // them sums a part of the piece, and all ranks copy the sums in the next step.
   const bool by_parts = size() > 2 && d.count * element > kShortBytes;
   const size_t taken_after = by_parts ? 2 : 1, steps = pieces + taken_after;
   const auto count_of = [&](size_t piece) { return std::min(length, d.count - piece * length); };
   std::vector<const void*> operands(static_cast<size_t>(size()));
 
-  for (size_t step = 1; step < steps; ++step) {  // begin() has done step 0
+  for (size_t step = 1; step < steps; ++step) {  // step 0, copying piece 0 into the slot, is done
     ++pieces_;
     show(call, step);
     if (by_parts && step <= pieces) {

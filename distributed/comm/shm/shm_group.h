@@ -36,11 +36,11 @@ class ShmGroup final : public HostGroup {
   Array empty(const Shape& shape, DType dtype, Device device = {}) override;
 
  private:
-  struct Header;    // of the shared memory: which failure ended the group
+  struct Header;    // the beginning of the shared memory; says which failure ended the group
   struct RankLine;  // what a rank publishes about itself
   struct CallRecord;
   struct Mailbox;
-  /// Where the array of a call is: in bucket number `bucket` at this offset, or in no bucket (-1).
+  /// Where the array of a call is: at `offset` in this rank's part of bucket number `bucket`, or in no bucket (-1).
   struct Place {
     int32_t bucket = -1;
     uint64_t offset = 0;
@@ -62,7 +62,7 @@ class ShmGroup final : public HostGroup {
 
   /// Size of a slot. The slots that a rank reads and writes at a time fit in its second-level cache.
   static constexpr size_t kSlotBytes = 256 << 10;
-  /// all_reduce() writes a piece while other ranks may still read the piece of three steps before.
+  /// While a rank writes piece i in all_reduce(), slower ranks may still read piece i - 3, so it needs another slot.
   static constexpr uint32_t kSlots = 4;
 
   /// Does all_reduce() and reduce().
@@ -90,15 +90,15 @@ class ShmGroup final : public HostGroup {
              const Deadline& deadline);
   void advance(std::atomic<uint32_t>& word);
   void check_peer(int peer, const Descriptor& descriptor);
-  /// The ranks that this rank waits for. These are the ranks that are stopped or not yet in the call, which is visible
-  /// because a rank that waits changes its heartbeat. If all ranks wait, it is `peer`.
+  /// Returns the ranks that this rank waits for: those whose heartbeat does not change. A rank that waits in a call
+  /// changes its heartbeat, so these ranks are stopped or not yet in the call. Returns `peer` if all heartbeats change.
   std::vector<int> awaited_ranks(int peer, const Descriptor& descriptor);
   void check_failure();
 
   Header& header() const;
   RankLine& line(int rank) const;
   std::byte* slots() const;
-  /// The slot of `rank` for the current piece, or for the piece `ago` steps before it.
+  /// The slot of `rank` for the current piece, or for the piece that is `ago` pieces before it.
   std::byte* slot(int rank, uint32_t ago = 0) const;
   Mailbox& mailbox(int from, int to) const;
 

@@ -7,7 +7,7 @@
 namespace gradus::dist {
 namespace {
 
-/// Number of calls in an answer: more than ranks can run ahead of each other.
+/// The number of latest calls that an answer lists. A mismatch is only found while ranks are not more calls apart.
 constexpr size_t kCallsKept = 64;
 /// A live rank answers within this time. Its watchdog polls ten times as often.
 constexpr Milliseconds kAnswerTime{1000};

@@ -18,7 +18,8 @@
 
 namespace gradus::dist {
 
-/// Several threads may share one board. No method lets the store wait, because its other users would have to wait too.
+/// Several threads may share one board. No method sends the store a request that waits for a key, because the other
+/// threads that use the same client of the store would have to wait too. Methods that wait poll the store instead.
 class ProgressBoard {
  public:
   ProgressBoard(std::shared_ptr<Store> store, int rank, int size);

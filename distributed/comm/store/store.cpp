@@ -90,7 +90,8 @@ StoreAnswer HashStore::ask(StoreRequest request) {
 
 namespace {
 
-/// The longest answer that is accepted: a value of any store, with some margin.
+/// The longest answer that a client accepts. It is far above the default StoreLimits, because a client does not know
+/// the limits of its server.
 constexpr uint32_t kAnswerLimit = 1u << 30;
 /// How much later than the timeout of a request its answer may arrive.
 constexpr Milliseconds kGrace{10'000};
@@ -98,7 +99,7 @@ constexpr Milliseconds kGrace{10'000};
 /// The largest number of clients. The other descriptors are for strangers and for the rest of the process.
 size_t most_clients() { return descriptor_limit() / 4 * 3; }
 
-/// Bytes that a client may send before it has proved that it knows the token.
+/// The longest payload that the server accepts from a client that has not proved yet that it knows the token.
 constexpr uint32_t kStrangerLimit = 2 * sizeof(Digest);
 constexpr Milliseconds kPauseWithoutDescriptors{100};
 
@@ -326,7 +327,7 @@ void TcpStoreServer::accept() {
       clients_.push_back(std::make_unique<Client>(std::move(*connection), limits_));
     }
   } catch (const CommError& error) {
-    out_of_descriptors_ = true;  // until a client disconnects
+    out_of_descriptors_ = true;  // serve() then accepts no connection in its next round
     if (!std::exchange(warned_, true)) std::fprintf(stderr, "gradus: [store] %s\n", error.what());
   }
 }

@@ -30,7 +30,8 @@ struct StoreLimits {
   size_t strangers = most_strangers();
 };
 
-/// Type of a frame between a TcpStore and its server. The comments describe the payload.
+/// Type of a frame between a TcpStore and its server. The comments describe the payload. Frames marked "server" are
+/// sent by the server, all others by the client. The numbers s and c and the proofs: Handshake in token.h.
 enum class StoreMessage : uint8_t {
   challenge = 1,  // server: s, 32 bytes
   proof,          // client: c, 32 bytes, and its proof, 32 bytes

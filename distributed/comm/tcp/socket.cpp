@@ -222,7 +222,7 @@ std::optional<Connection> Listener::accept(const Deadline& deadline) const {
     FileDescriptor descriptor(accept4(this->descriptor(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (descriptor) return Connection(std::move(descriptor));
     const int error = errno;
-    // Other errors than these are about one connection, which is skipped (accept(2)).
+    // Errors that are neither `none` nor `lasting` concern a single connection, which is skipped (accept(2)).
     const bool none = error == EAGAIN || error == EWOULDBLOCK;
     if (error == EMFILE && raise_descriptor_limit()) continue;
     const bool lasting = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM || error == EBADF;

@@ -46,7 +46,7 @@ bool may_have_descriptors(size_t count);
 // so that they cannot use up the file descriptors of a process.
 
 /// The largest number of strangers at a time. When it is reached, strangers older than kStrangerTime are disconnected,
-/// and no connection is accepted before that.
+/// and no connection is accepted until there are fewer strangers.
 size_t most_strangers();
 inline constexpr Milliseconds kStrangerTime{200};
 
@@ -80,12 +80,12 @@ std::optional<T> parse_number(std::string_view text, int base = 10) {
   return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
-/// Where a socket listens: a host (a name, an IPv4 or an IPv6 literal) and a port. Literals are used as given.
+/// Where a socket listens: a host (a name, or an IPv4 or IPv6 address in digits) and a port.
 struct Address {
   std::string host;
   uint16_t port = 0;
 
-  /// host:port, with brackets around an IPv6 literal.
+  /// host:port, with brackets around an IPv6 address.
   std::string str() const;
   /// The inverse of str(); anything else is a ValueError.
   static Address parse(const std::string& text);
@@ -108,7 +108,7 @@ class Connection {
   void close() { descriptor_.reset(); }
 
   /// Sends all bytes. Throws a ConnectionClosed if the other side has closed the connection, or a CommError if the
-  /// deadline passes. Messages call the other side `peer`.
+  /// deadline passes. `peer` is the name of the other side in error messages.
   void send(io::ByteSpan bytes, const Deadline& deadline, const std::string& peer) const;
   /// Fills `bytes`. Throws as send() does.
   void receive(std::span<std::byte> bytes, const Deadline& deadline, const std::string& peer) const;

@@ -19,9 +19,9 @@
 namespace gradus::dist {
 namespace {
 
-/// A live rank answers within this time.
+/// A rank that does not answer a question within this time counts as silent.
 constexpr Milliseconds kAnswerTime{300};
-/// How much later than the end of its other connections the last control messages of a rank may arrive.
+/// How long to wait for the last control messages of a rank after its data connections have been closed.
 constexpr Milliseconds kLastWordsTime{100};
 
 Frame control_frame(Control type, io::Bytes payload = {}) {
@@ -37,7 +37,7 @@ class TcpTransport::Exchange {
       : transport_(transport), lock_(transport.mutex_, std::defer_lock), peers_(transport.peers_),
         descriptor_(descriptor) {
     messages_.resize(transfers.size());
-    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // send and recv need no inspection
+    inspected_.assign(peers_.size(), descriptor.kind == CollectiveKind::send);  // a message contradicts no call
     for (size_t i = 0; i < transfers.size(); ++i) {
       messages_[i].transfer = transfers[i];
       if (!transfers[i].sends) continue;
@@ -225,7 +225,7 @@ class TcpTransport::Exchange {
       case Control::question: say(rank, control_frame(Control::answer)); break;
       case Control::answer: peer.answered = true; break;
       case Control::leave: peer.left = true; break;
-      default: break;  // from a later version
+      default: break;  // ignores messages that only later versions know
     }
   }
 
@@ -286,8 +286,8 @@ class TcpTransport::Exchange {
   std::vector<Peer>& peers_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;       // by peer and direction: whether an earlier message could not move
-  std::vector<bool> inspected_;  // by peer: whether its next message needs no inspection
+  std::vector<bool> held_;       // by peer and direction: whether a message could not be finished, so later ones wait
+  std::vector<bool> inspected_;  // by peer: whether inspect() is not needed any more for its next message
   std::vector<pollfd> entries_;
   bool moved_ = false;
 };

@@ -29,7 +29,7 @@ constexpr Channel kChannels[] = {Channel::up, Channel::down, Channel::control};
 uint8_t code_of(std::endian order) { return order == std::endian::big ? 1 : 0; }
 std::endian order_of(std::byte code) { return code == std::byte{1} ? std::endian::big : std::endian::little; }
 
-/// The text that both proofs of a connection cover.
+/// The `purpose` for which both sides of a connection prove that they know the token (Handshake in token.h).
 std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
   return "ranks " + std::to_string(from) + " " + std::to_string(to) + " epoch " + std::to_string(epoch) + " channel " +
          std::to_string(static_cast<int>(channel));
@@ -37,8 +37,8 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
 
 void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
 
-/// For loopback connections, selects an algorithm that does not limit its rate to an estimate of the bandwidth, as bbr
-/// does. On loopback bbr is several times slower.
+/// Selects cubic or reno for a loopback connection. The system's default may be bbr, which limits the rate to its
+/// estimate of the bandwidth and is several times slower on loopback.
 void choose_congestion_control(const Connection& connection) {
   sockaddr_storage name = {};
   socklen_t size = sizeof name;
@@ -91,7 +91,7 @@ class Rendezvous {
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
     if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // a rank connects to lower ranks
+    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // the higher rank connects
   }
 
   void connect(int peer, const Address& address, Channel channel) {

@@ -42,7 +42,7 @@ class Token {
   FileDescriptor to_descriptor() const;
 
   bool empty() const { return empty_; }
-  /// 64 hexadecimal digits.
+  /// The token as 64 hexadecimal digits.
   std::string hex() const;
   const Digest& key() const { return key_; }
 

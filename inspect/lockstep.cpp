@@ -68,8 +68,8 @@ std::vector<Array> elements_of(Call& call, bool results = false) {
   return arrays;
 }
 
-/// Compares the results `a` and `b` of call `number` that something reads later, in the step or after it. Returns the
-/// first pair that differs by more than `tolerance`.
+/// Compares the results `a` and `b` of call `number`, except those that neither a later call nor the program after the
+/// step reads. Returns the first pair that differs by more than `tolerance`.
 std::optional<Mismatch> compare(const Graph& graph, size_t number, const std::vector<Array>& inputs,
                                 const std::vector<Array>& a, const std::vector<Array>& b,
                                 const LockstepTolerance& tolerance) {

@@ -21,7 +21,7 @@ struct Allocation {
   int64_t begin = 0, end = kNever;  ///< allocated during [begin, end); kNever if the step does not free it
   /// Position of the call that is recorded next after this allocation or, for workspace, of the call that allocates it.
   int call = 0;
-  bool is_workspace = false;        ///< true if a kernel allocated it for its own use
+  bool is_workspace = false;  ///< true if a kernel allocated it for its own use
 };
 
 /// A block of memory that calls read and write. An external buffer existed before the step: a parameter, an input or

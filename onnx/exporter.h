@@ -54,8 +54,8 @@ struct Arguments final : ArgumentVisitor {
   std::map<std::string, Value> values;
 };
 
-/// The operands of a `linear` call. The translation of an LSTM needs them: ONNX's LSTM computes the product of the
-/// input and the weight itself, while gradus computes it by a `linear` call before.
+/// The operands of a `linear` call. The translation of an LSTM needs them: gradus multiplies the input by the weight in
+/// a `linear` call before the LSTM, while ONNX's LSTM does this itself.
 struct Linear {
   std::string x, w, bias;
 };
@@ -137,7 +137,7 @@ class Exporter {
   }
   void where() {
     const Names inputs = read_broadcast({"condition", "a", "b"});
-    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack Where of bool
+    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack it for booleans
     write("y", cast(node("Where", {inputs[0], cast(inputs[1], type, wide), cast(inputs[2], type, wide)}), wide, type));
   }
 

@@ -109,9 +109,11 @@ struct Effect {
   int64_t peak_with(int64_t more) const { return std::max(peak, used + fresh + scratch + more); }
 };
 /// The next call is the ready call with the smallest rank; if several have this rank, the first of them in the graph.
+/// The ranks are: the memory peak up to this call; the same if the call had a quarter more workspace; and by how much
+/// the memory in use grows.
 using Rank = int64_t (*)(const Effect& effect);
 constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0); },
-                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // 25 % slack
+                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },
                            [](const Effect& effect) { return effect.fresh - effect.freed; }};
 
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {

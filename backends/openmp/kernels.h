@@ -31,8 +31,8 @@ struct BlockArgs {
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
 };
 
-/// A term of a direct convolution's sum: `rows` planes (at most kDirectReach), each shifted by one row against the
-/// previous one. The first of them starts at `offset`, which is row `row` of its plane.
+/// A term of a direct convolution's sum: a plane, shifted by 0, 1, …, `rows` - 1 rows (at most kDirectReach shifts).
+/// The plane without a shift is read from `offset` on, which is in row `row` of the plane.
 struct DirectTerm {
   int64_t offset, rows, row;
 };
@@ -46,7 +46,7 @@ struct DirectArgs {
   int64_t filters, rows, columns;
   const T* planes;
   int64_t pitch;
-  int64_t rows_begin, rows_end;  ///< rows of the planes that are not zero
+  int64_t rows_begin, rows_end;  ///< rows outside [rows_begin, rows_end) of the planes are zero
   const DirectTerm* terms;
   int64_t term_count;
   const T* weights;
@@ -57,9 +57,10 @@ struct DirectArgs {
   int64_t out_step, out_pitch;
 };
 
-/// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term and r < t.rows,
-/// sums[k * sums_step + …][lane] += the sum over i, and over j with j % vector size == lane, of
-///   g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j].
+/// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term t and r < t.rows,
+/// sums[k * sums_step + n][lane] += the sum over i, and over j with j % vector size == lane, of
+///   g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j],
+/// where n = 0, 1, … numbers the pairs (t, r) in order.
 /// Whole vectors of g are read; g must be 0 after its columns.
 template <class T>
 struct DirectSumsArgs {
@@ -295,7 +296,8 @@ struct Kernels {
   int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
-  /// The sums of x[i] - shift and of (x[i] - shift)^2 and, in `out`, of g[i] and of g[i] (x[i] - shift).
+  /// sum_about returns the sum of x[i] - shift, squares_about that of (x[i] - shift)^2. products_about writes the sums
+  /// of g[i] and of g[i] (x[i] - shift) to `out`.
   T (*sum_about)(const T* x, T shift, int64_t count);
   T (*squares_about)(const T* x, T shift, int64_t count);
   void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
@@ -303,8 +305,9 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same functions for each lane, over the rows. The sums are those of x - shift, of (x - shift)^2, of g and of
-  /// g (x - shift); y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same functions for rows of lanes. The sums of x - shift, (x - shift)^2, g and g (x - shift) are taken over the
+  /// rows, separately for each lane. lane_affine computes y = (x - shift) scale + offset and lane_combine computes
+  /// y = g a + (x - shift) b + c, where shift, scale, … have one element per lane.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
@@ -318,8 +321,9 @@ struct Kernels {
   const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
   /// y[i] = condition[i] ? a[i] : b[i], copied bit by bit; an operand with step 0 is a single value.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), or mean + deviation times normal number i, computed from `pairs` of random
-  /// words (philox()). If `count` is odd, both pairs of the last block are read.
+  /// y[i] is number i of a uniform distribution from `low` to `high`, or `mean` + `deviation` times number i of the
+  /// standard normal distribution, computed from the pairs of random words that philox() wrote. If `count` is odd,
+  /// normal() reads both pairs of the last Philox block.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
   /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and four

@@ -1,6 +1,7 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], with the index of the maximum in the
-// plane; dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) process the columns of dense planes or the
-// channels of channels-last pixels, for float and double. Other layouts and half types are copied first.
+// y[n, c, p, q] = max over r, s of x[n, c, h, w] with h = p stride - padding + r dilation and w = q stride - padding +
+// s dilation, and the index of the maximum in the plane. Gradient: dx[n, c, index] += dy[n, c, p, q]. Vector kernels
+// (pool_kernel.h) process the columns of dense planes or the channels of channels-last pixels, for float and double.
+// Other layouts and half types are copied first.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>

@@ -16,7 +16,8 @@ inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #endif
 }
 
-/// Philox blocks first, first + 1, …: writes two pairs of words per block, the lower word in the lower half.
+/// Computes the Philox blocks first, first + 1, … and writes the four words of each as two 64-bit pairs, the first word
+/// of a pair in its lower half.
 inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs) {
   constexpr int64_t lanes = kLanes<double>;
   const Words zero{}, multiplier0 = zero + uint64_t{0xD2511F53}, multiplier1 = zero + uint64_t{0xCD9E8D57};
@@ -113,7 +114,7 @@ inline CosineSine cos_sin_turn(Lanes<double> v) {
   s = s * a;
   const Mask<double> quarter = (quadrant + L(Bits<double>::whole)).bits();
   const Mask<double> turned = (quarter & 1) != 0;
-  // Moves bit 1 to the sign.
+  // Changes the sign of x in the lanes in which bit 1 of `bit` is set, by shifting this bit to the sign bit.
   const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }

@@ -49,7 +49,7 @@ struct Bits {
   static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
 };
 
-/// |x|. This function and the next ones change only the sign bit, so NaN and zeros of both signs need no special case.
+/// |x|. This function and with_sign_of() change only the sign bit, so NaN and zeros of both signs need no special case.
 template <class T>
 inline Lanes<T> absolute(Lanes<T> x) {
   return Lanes<T>::from_bits(x.bits() & ~Bits<T>::sign);

@@ -22,7 +22,7 @@ template <class T>
 struct ByPowersOfTwo {
   Lanes<T> k, f;  ///< x = 2^k (1 + f)
 };
-/// Splits positive finite numbers.
+/// Computes k and f of positive finite numbers.
 template <class T>
 inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   using Unsigned = typename VectorOf<T>::Unsigned;

@@ -8,7 +8,7 @@
 
 namespace gradus::openmp_detail {
 
-/// A loop nest that is not empty, without one of its axes.
+/// Returns a copy of the loop nest, which must not be empty, without one of its axes.
 template <int N>
 StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   nest.numel /= nest.shape[axis];

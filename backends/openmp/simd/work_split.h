@@ -30,7 +30,8 @@ struct WorkSplit {
   }
   int64_t width() const { return std::min(most, lanes); }
 
-  /// Calls f(block, stretch, begin, end) on several threads.
+  /// Calls f(block, stretch, begin, end) for each block and each segment, which consists of inner elements [begin,
+  /// end), on several threads.
   template <class F>
   void each(F&& f) const {
     parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::clamp<int64_t>(inner, 1, length)),

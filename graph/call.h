@@ -21,7 +21,7 @@ namespace graph {
 
 // ---- Arguments by name: for Graph::str(), the ONNX exporter and lab pages ----
 
-/// A value of an enumeration, and the names of all its values.
+/// An enumerator, given by its number in the enumeration, and the names of all enumerators.
 struct Choice {
   size_t number = 0;
   std::span<const char* const> names;

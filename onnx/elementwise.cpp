@@ -103,7 +103,7 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
     {"leaky_relu",
      [](X x, double a, double) { return is_attribute(x, a) ? with_alpha("LeakyRelu", x, a) : above_zero(x, x * a); }},
     {"elu",
-     [](X x, double a, double b) {  // a (exp(b x) - 1) below 0; celu has b = 1 / a
+     [](X x, double a, double b) {  // a (exp(b x) - 1) where x < 0; celu has b = 1 / a
        if (b == 1 && is_attribute(x, a)) return with_alpha("Elu", x, a);
        if (a > 0 && b == 1 / a && type_of(x) == DType::f32) return with_alpha("Celu", x, a);
        return above_zero(x, (op("Exp", x * b) - 1.0) * a);

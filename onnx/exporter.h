@@ -74,7 +74,7 @@ class Exporter {
     return model_.add(call_, op, std::move(inputs), std::move(attributes));
   }
   std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
-  /// The type in which the current call computes, and a number as a constant of this type.
+  /// type() is the type in which the current call computes. number() adds a constant of this type.
   DType type() const { return type_; }
   std::string number(double number) { return constant(number, type_); }
   std::string cast(const std::string& x, DType from, DType to) {

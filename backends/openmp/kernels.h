@@ -134,7 +134,8 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// Max pooling of outputs with the same taps: `rows` rows of `lanes` neighbours. Output (r, c) is the largest of
+/// Max pooling of `rows` x `lanes` outputs whose windows have the same taps (the elements inside the image). Output
+/// (r, c) is the largest, over the taps t, of
 ///   x[r * x_row + c * x_lane + offsets[t]],
 /// whose index in its plane is places[t] + r * place_row + c * place_lane. Without taps it is -infinity with index -1.
 template <class T>
@@ -163,8 +164,8 @@ struct GatherArgs {
   T* y;
 };
 
-/// Pixels of several images: the `count` of images, rows and columns, and the corresponding strides of the two image
-/// batches that a kernel reads or writes together.
+/// A box of pixels in a batch of images. The three elements of each array are for images, rows and columns: `count` has
+/// their numbers, and `x_step` and `y_step` have their strides in the two batches x and y that a kernel uses.
 struct PixelBox {
   int64_t count[3];
   int64_t x_step[3], y_step[3];
@@ -176,8 +177,8 @@ struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that a later call needs. For each tile of pixels that a kernel computes, the kernel prefetches the next
-/// `bytes` bytes of every place into the second-level cache.
+/// Up to three places in memory that a later call reads. For each tile of pixels that a kernel computes, the kernel
+/// prefetches the next `bytes` bytes of each place into the second-level cache.
 struct FetchAhead {
   struct Place {
     const char* at = nullptr;
@@ -215,7 +216,7 @@ struct NhwcGradientArgs {
   const T* dy;
   int64_t rows, columns;
   T* out;
-  FetchAhead* ahead = nullptr;  ///< memory of which the call prefetches the share of one tile
+  FetchAhead* ahead = nullptr;  ///< memory that the call prefetches, as for one tile
   bool depthwise = false;
   int64_t x_row = 1;
 };
@@ -279,7 +280,7 @@ struct Kernels {
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
-  /// out[i] = sum of the i-th of `count` vectors
+  /// out[i] = the sum of the lanes of vector i, for i < count
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   void (*transpose)(const TransposeArgs<T>&);
   void (*copy_rows)(const RowsArgs<T>&);
@@ -351,8 +352,8 @@ struct Kernels {
 
 struct KernelTable {
   // Implementation names for observers.
-  const char* gemm[5];    ///< by GemmAlgorithm
-  const char* conv2d[3];  ///< by ConvAlgorithm
+  const char* gemm[5];    ///< indexed by GemmAlgorithm
+  const char* conv2d[3];  ///< indexed by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;
@@ -361,9 +362,9 @@ struct KernelTable {
   /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h). Pairs 2 i and 2 i + 1 come from block
   /// first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
-  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, each pair stored as the bits of a float:
-  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null if
-  /// this processor has no such instruction.
+  /// Kernels<float>::block for matrices A and B of bfloat16. Two neighbours along the depth are stored as a pair in the
+  /// bits of a float: C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers
+  /// count as 0. Null if this processor has no instruction for such pairs.
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 

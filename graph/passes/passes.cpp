@@ -78,8 +78,8 @@ Calls split(const Update& whole, const std::vector<bool>& at_peak) {
 struct Dependencies {
   explicit Dependencies(const Graph& graph) : successors(graph.calls().size()), waits_for(graph.calls().size()) {
     struct Uses {
-      std::vector<size_t> readers;  // since the last write
-      size_t writer = SIZE_MAX;
+      std::vector<size_t> readers;  // calls that have read the buffer since its last write
+      size_t writer = SIZE_MAX;     // the last call that wrote the buffer; SIZE_MAX if none did
     };
     std::vector<Uses> buffers(graph.buffers().size());
     for (size_t i = 0; i < graph.calls().size(); ++i)

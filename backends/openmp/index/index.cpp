@@ -1,4 +1,4 @@
-// gather, scatter and nonzero. Elements are moved by size.
+// gather, scatter and nonzero. Elements are moved as integers of their size.
 //
 // If the index does not vary along contiguous elements (rows of a matrix: index_select, embedding and its gradient),
 // whole rows are copied or added; otherwise the innermost loop runs over elements. gather divides the elements of y
@@ -62,7 +62,8 @@ void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t
     for (int64_t i = 0; i < count; ++i) write(to[i * to_step], from[i * from_step]);
 }
 
-// Copies contiguous rows, the innermost axis of the nest (y, x, index); each row has one index.
+// Copies whole rows, which are the innermost axis of the nest and contiguous. Each row has one index. The operands of
+// the nest are y, x and index.
 template <class T>
 void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const View& index, const MutableView& y) {
   const int64_t length = nest.shape[nest.ndim - 1];

@@ -17,7 +17,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kStretch = 65536;  // elements of a segment of a row
-constexpr int64_t kShort = 64;       // up to this size comparing is faster than counting
+constexpr int64_t kShort = 64;       // up to this size, std::sort is faster than a radix sort
 
 // A key (upper half) and an index (lower half) in one number.
 template <class Word>

@@ -92,7 +92,7 @@ struct BlockOf {
   int64_t offset, row, lane;  ///< offset of the first element, strides of rows and lanes
   int64_t rows, lanes;
 
-  /// The part of operand k of both nests, for the outer element at `outer_at`.
+  /// The part of operand k of the nests `outer` and `inner`. `outer_at` has each operand's offset of the outer element.
   template <class Outer, class Offsets, class Inner>
   BlockOf(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
           const Block<most>& block)

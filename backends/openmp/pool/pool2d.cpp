@@ -132,7 +132,7 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   const auto& [dtype, format, channels, copies] = layout;
   const Input gradient(*this, dy, copies, dtype, format), places(*this, indices, copies, DType::i32, format);
   const Output out(*this, dx, copies, dtype, format);
-  // Returns true for 2 x 2 windows with stride 2 and no padding.
+  // True for 2 x 2 windows with stride 2, without padding and dilation.
   bool two_by_two = dy.shape[2] == dx.shape[2] / 2 && dy.shape[3] == dx.shape[3] / 2;
   for (int i : {0, 1})
     two_by_two = two_by_two && geometry.kernel[i] == 2 && geometry.stride[i] == 2 && geometry.dilation[i] == 1 &&

@@ -74,7 +74,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
     if constexpr (sizeof(T) == 8) {
       write(between(unit(bits)));
     } else {
-      const auto number = [](Words x) {  // converts 24 bits
+      const auto number = [](Words x) {  // converts a 24-bit integer to [0, 1)
         return (L(reinterpret_cast<Vector<double>>(x | uint64_t{0x4330000000000000})) - 0x1p52) * 0x1p-24;
       };
       const L even = between(number((bits >> 8) & 0xffffffu)), odd = between(number(bits >> 40));

@@ -33,7 +33,7 @@ inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   return {shifted.bits() - magic.bits(), multiply_add(n, Lanes<T>(-Ln2<T>::low), r), n};
 }
 
-/// 2^n, for exponents of normal numbers.
+/// 2^n, which must be a normal number.
 template <class T>
 inline Lanes<T> power_of_two(Mask<T> n) {
   return Lanes<T>::from_bits((n + Bits<T>::bias) << Bits<T>::mantissa);

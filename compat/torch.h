@@ -1,6 +1,6 @@
-// LibTorch's names. With this header, everything in gradus is also in torch::, and a LibTorch training program compiles
-// unchanged after
-//   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
+// LibTorch's names. With this header, everything in gradus is also in torch::. A LibTorch training program compiles
+// without other changes if its line
+//   #include <torch/torch.h>   is replaced by   #include <gradus/torch.h>
 //
 // This header is optional and takes longer to compile than gradus.h, which declares everything under gradus::. It adds
 // the names that LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and

@@ -367,7 +367,8 @@ void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& pa
   regions.push_back(std::move(whole));
 }
 
-/// The region of an array from before the pass that has no name: a constant of the model with the buffer's elements.
+/// Adds a region for a buffer from before the pass to which define() gave no value. Its value is a constant of the
+/// model with the buffer's elements.
 Region& Values::external(const Call* call, const Operand& operand) {
   const auto at = static_cast<size_t>(operand.buffer);
   const Buffer& buffer = buffers_[at];

@@ -40,7 +40,7 @@ constexpr int64_t kDirectReach = 5;
 
 /// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j],
 /// then max(., 0) if `relu`. There are `filters` filters, each with `weight_count` contiguous weights. Whole vectors of
-/// the planes are read; only (filters, rows, columns) of `out` is written.
+/// the planes are read, also beyond the last column; only (filters, rows, columns) of `out` is written.
 template <class T>
 struct DirectArgs {
   int64_t filters, rows, columns;

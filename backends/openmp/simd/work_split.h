@@ -9,8 +9,8 @@ namespace gradus::openmp_detail {
 
 inline constexpr int64_t kWantedStretches = 64;
 
-/// Outer elements that are processed together: `count` neighbours along the innermost outer axis, starting at outer
-/// element `begin`.
+/// Outer elements (results of a reduction) that are processed together: `count` neighbours along the innermost outer
+/// axis, starting at outer element `begin`.
 struct LaneBlock {
   int64_t begin, count;
 };

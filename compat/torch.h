@@ -1,6 +1,6 @@
-// LibTorch's names. With this header, everything in gradus is also in torch::, and a LibTorch training program compiles
-// unchanged after
-//   #include <torch/torch.h>   becomes   #include <gradus/torch.h>
+// LibTorch's names. With this header, everything in gradus is also in torch::. A LibTorch training program compiles
+// without other changes if its line
+//   #include <torch/torch.h>   is replaced by   #include <gradus/torch.h>
 //
 // This header is optional and takes longer to compile than gradus.h, which declares everything under gradus::. It adds
 // the names that LibTorch spells differently: TORCH_MODULE and similar macros, torch::indexing, torch::save and
@@ -83,7 +83,7 @@ inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>
 }
 }  // namespace utils
 namespace functional {
-/// LibTorch's form, with `beta` as a separate argument.
+/// LibTorch's overload, which takes `beta` as a separate argument.
 inline Tensor smooth_l1_loss(const Tensor& x, const Tensor& target, const SmoothL1LossFuncOptions& options, double beta,
                              Loc where = Loc::current()) {
   return gradus::smooth_l1_loss(x, target, options.reduction(), beta, where);
@@ -174,7 +174,8 @@ IntegerRange<T> irange(T last) {
   return irange(T{0}, last);
 }
 
-/// LibTorch has two kinds of element types; gradus has only DType, so these two functions return their arguments.
+/// In LibTorch, these two functions convert between TypeMeta and ScalarType. In gradus, DType takes the place of both,
+/// so the functions return their arguments.
 inline DType typeMetaToScalarType(DType type) { return type; }
 inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< returns its argument
 
@@ -373,7 +374,7 @@ void save(const T& value, To&& to) {
 }
 
 template <class To>
-void save(const std::vector<Tensor>& value, To&& to) {  // this overload accepts braces
+void save(const std::vector<Tensor>& value, To&& to) {  // for calls such as save({a, b}, path)
   serialize::OutputArchive archive;
   detail::write(archive, value);
   archive.save_to(std::forward<To>(to));
@@ -398,7 +399,7 @@ void load(T& value, From&&... from) {
 namespace caffe2 {
 /// Describes an element type.
 struct TypeMeta {
-  /// Returns the enumerator of C++ type T.
+  /// Returns the DType of elements of the C++ type T.
   template <class T>
   static gradus::DType Make() {
     return gradus::dtype_of<T>;
@@ -505,7 +506,7 @@ struct GRADUS_NO_TORCHSCRIPT IValue {};
 #define TORCH_MODULE(Name) GRADUS_MODULE(Name)
 /// Declares a field of an options struct.
 #define TORCH_ARG(T, name) GRADUS_ARG(T, name)
-/// Throws torch::Error with the other arguments unless the condition holds.
+/// Unless the condition holds, throws a torch::Error whose message also contains the other arguments.
 #define TORCH_CHECK(condition, ...) \
   GRADUS_CHECK(condition, Error, "Expected " #condition " to be true. " __VA_OPT__(, ) __VA_ARGS__)
 #define TORCH_INTERNAL_ASSERT(condition, ...) TORCH_CHECK(condition __VA_OPT__(, ) __VA_ARGS__)
@@ -513,7 +514,7 @@ struct GRADUS_NO_TORCHSCRIPT IValue {};
 #define AT_ERROR(...) GRADUS_FAIL(Error, __VA_ARGS__)
 #define TORCH_CHECK_INDEX(condition, ...) GRADUS_CHECK(condition, IndexError, "" __VA_ARGS__)
 #define TORCH_CHECK_VALUE(condition, ...) GRADUS_CHECK(condition, ValueError, "" __VA_ARGS__)
-/// Prints a warning to stderr: every time that the statement runs, or only the first time.
+/// TORCH_WARN prints a warning to stderr each time that the statement runs, TORCH_WARN_ONCE only the first time.
 #define TORCH_WARN(...) \
   (std::cerr << "[W " __FILE__ << ":" << __LINE__ << "] Warning: " << ::torch::str(__VA_ARGS__) << "\n")
 #define TORCH_WARN_ONCE(...) \

@@ -21,7 +21,7 @@ namespace graph {
 
 // ---- Arguments by name: for Graph::str(), the ONNX exporter and lab pages ----
 
-/// A value of an enumeration, and the names of all its values.
+/// An enumerator, given by its number in the enumeration, and the names of all enumerators.
 struct Choice {
   size_t number = 0;
   std::span<const char* const> names;
@@ -59,7 +59,8 @@ struct Operand {
   bool is_written = false;  ///< true also if it is both read and written
 };
 
-/// One allocation of a kernel's workspace: its size, and its offset in the part of the arena that the call may use.
+/// One allocation of a kernel's workspace: its size, and its offset in the part of the arena that is reserved for the
+/// workspace of the call.
 struct ScratchPiece {
   size_t bytes = 0, offset = 0;
 };
@@ -73,7 +74,7 @@ class Call {
     virtual void read(View& view) = 0;
     /// An operand that the call writes, or reads and writes.
     virtual void write(MutableView& view) = 0;
-    /// The random state of a call that draws random numbers. May change the address of the state's offset.
+    /// Receives the random state of a call that draws random numbers, and may change RandomState::device_offset.
     virtual void draw(RandomState&) {}
   };
 
@@ -87,12 +88,12 @@ class Call {
 
   const char* name = "";            ///< name of the method of Backend, for example "conv2d_bias_relu"
   const char* parameters = "args";  ///< names of the method's parameters: "x, axis, y"; "args" if it takes one struct
-  int number = -1;                  ///< position of the call in the eager step; -1 if a pass made the call
+  int number = -1;                  ///< position of the call in the eager step; -1 if a graph pass made the call
   Origin origin;
   std::vector<Operand> operands;  ///< in the order of visit()
   int64_t workspace_bytes = 0;    ///< peak of the memory that the kernel allocates for itself
-  /// Only on a GPU, where the arena contains the workspace: the kernel's allocations in order, and the bytes that they
-  /// need together.
+  /// The kernel's workspace allocations in order, and the bytes that they need together. Filled only for a GPU, where
+  /// the workspace is a part of the graph's arena (memory_plan.h).
   std::vector<ScratchPiece> scratch;
   size_t scratch_bytes = 0;
 };

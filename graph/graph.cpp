@@ -82,7 +82,7 @@ class GraphPrinter final : public ArgumentVisitor {
   }
 
   const Graph& graph_;
-  std::vector<int> numbers_;  // by buffer; -1 before its first use
+  std::vector<int> numbers_;  // number of each buffer in the text; -1 if it was not printed yet
   int next_number_ = 0;
   const Operand* operand_ = nullptr;  // the operand that the visitor receives next
   std::string inputs_, outputs_;      // text of the current call
@@ -190,7 +190,7 @@ std::string Graph::str() const { return GraphPrinter(*this).print(); }
 
 std::string Graph::dot() const {
   std::string text = "digraph step {\n  node [shape=box];\n";
-  std::vector<std::string> writers(buffers_.size());  // node of the last call that wrote the buffer, or of the buffer
+  std::vector<std::string> writers(buffers_.size());  // by buffer: the node of its last writer so far
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);

@@ -19,8 +19,9 @@ struct Allocation {
   const char* data = nullptr;
   int64_t bytes = 0;
   int64_t begin = 0, end = kNever;  ///< allocated during [begin, end); kNever if the step does not free it
-  int call = 0;                     ///< number of the next call; for workspace, of the call that allocated it
-  bool is_workspace = false;        ///< true if a kernel allocated it for its own use
+  /// Position of the call that is recorded next after this allocation or, for workspace, of the call that allocates it.
+  int call = 0;
+  bool is_workspace = false;  ///< true if a kernel allocated it for its own use
 };
 
 /// A block of memory that calls read and write. An external buffer existed before the step: a parameter, an input or
@@ -35,7 +36,8 @@ struct Buffer {
   bool external = false, result = false;
   bool kept = false;      ///< an array still used it when the recording ended, for example a gradient or the loss
   bool constant = false;  ///< external, with values that the recorded step copied from the host
-  /// Positions of the first and the last call that use it. A result is in use until the maximum of int.
+  /// Positions in Graph::calls() of the first and the last call that use it; first_use is -1 if no call does. For a
+  /// result, last_use is the maximum of int, because the contents are kept after the step.
   int first_use = -1, last_use = -1;
 };
 
@@ -59,7 +61,7 @@ class Graph {
   /// Moves the calls out of the graph, for a pass that changes them and then passes them to set_calls().
   std::vector<std::unique_ptr<Call>> take_calls() { return std::move(calls_); }
   void set_calls(std::vector<std::unique_ptr<Call>> calls);
-  /// For each buffer, whether an array still uses it.
+  /// For each buffer, whether an array that the recorded step created still exists and uses the buffer.
   std::vector<bool> held() const;
   /// Throws a ValueError that names the call if an array of the recorded step still exists. Such an array would never
   /// get values, because runs of the graph compute in other memory.
@@ -80,7 +82,7 @@ class Graph {
   std::string dot() const;
 
   /// The peak of the eager step in bytes, including the workspace of kernels, without what was allocated before the
-  /// step. Equals the count of the device's allocator.
+  /// step. Equals the peak that the device's allocator counts when the step runs eagerly.
   int64_t eager_peak() const { return eager_peak_; }
   /// The allocations of the eager step in order, and the time of its peak (in events, see Allocation).
   const std::vector<Allocation>& allocations() const { return allocations_; }
@@ -100,7 +102,7 @@ class Graph {
   std::vector<Array> constants_;  // hold the memory of constant buffers
   std::shared_ptr<RecordedBlocks> blocks_;
   Array offset_;        // the generator's offset (int64 scalar on the device), which each recorded draw adds to its own
-  uint64_t draws_ = 0;  // how far a run advances the generator
+  uint64_t draws_ = 0;  // by how much a run advances the generator's offset
   std::vector<Allocation> allocations_;
   int64_t eager_peak_ = 0, peak_time_ = 0;
 };

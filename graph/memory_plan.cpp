@@ -63,8 +63,8 @@ struct Used {
       calls.push_back(i);
     }
   }
-  std::vector<Interval> intervals;     // of buffers, then of calls
-  std::vector<size_t> buffers, calls;  // the numbers of these buffers and calls
+  std::vector<Interval> intervals;     // first those of the buffers, then those of the calls' workspace
+  std::vector<size_t> buffers, calls;  // indices in the graph of the buffers and calls that have an interval
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ class ThrownAwayCapture {
   ~ThrownAwayCapture() {
     try {
       runtime_.end_capture();
-    } catch (const Error&) {  // the call itself threw an exception, which is being handled
+    } catch (const Error&) {  // end_capture() fails if the call threw an exception, which is already being handled
     }
   }
 
@@ -220,7 +220,7 @@ void Recorder::find_workspace(Call& call) {
 // Their addresses keep their alignment, because kernels are chosen by alignment.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
-  std::vector<const void*> addresses;  // of the operands
+  std::vector<const void*> addresses;  // of each operand; then the address to use instead
   size_t most = 0;
   std::set<const void*> written;
   for_each_view(call, [&](const auto& view, bool writes) {

@@ -11,8 +11,8 @@
 // print) is an error that names the line. Arrays from before the recording are read and written in place when the graph
 // runs. Values that the step copies from the host into an array (tensor({1, 2})) become constants of the graph. If a
 // step on a GPU computes something on the CPU, this happens once, while recording, and its results become constants,
-// too. Random operators draw new numbers in each run, the same as an eager step, with the seed at the time of
-// recording.
+// too. Random operators draw new numbers in each run: the numbers that an eager step would draw, with the seed that the
+// generator had while recording.
 #pragma once
 
 #include <functional>
@@ -64,7 +64,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   void begin_workspace(int call);
   Workspace end_workspace();
 
-  /// All blocks by address, until close() including those that were freed.
+  /// All blocks by address. Until close(), these include freed blocks, except freed workspace.
   std::map<const char*, Block> blocks() const;
   /// Returns true if the address is in a block.
   bool contains(const char* data) const;
@@ -89,7 +89,7 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   int64_t time_ = 0, peak_time_ = 0;
   int call_ = 0;
   bool in_workspace_ = false;
-  size_t workspace_begin_ = 0;  // in allocations_
+  size_t workspace_begin_ = 0;  // index in allocations_ of the current call's first workspace allocation
   int64_t bytes_ = 0, peak_ = 0, workspace_ = 0, workspace_peak_ = 0;
   bool closed_ = false;
 };
@@ -113,7 +113,7 @@ class Recorder {
   /// The number of calls so far.
   size_t size() const { return graph_.calls_.size(); }
   /// Ends the recording and returns the graph. Throws a ValueError if a call writes into an array that the step filled
-  /// with values from the host. (A call with an operand on another device of this type throws a ValueError at once.)
+  /// with values from the host. (A call with an operand on another device already throws while it is recorded.)
   Graph finish();
 
  private:

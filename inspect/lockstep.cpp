@@ -68,8 +68,8 @@ std::vector<Array> elements_of(Call& call, bool results = false) {
   return arrays;
 }
 
-/// Compares the results `a` and `b` of call `number` that something reads later, in the step or after it. Returns the
-/// first pair that differs by more than `tolerance`.
+/// Compares the results `a` and `b` of call `number`, except those that neither a later call nor the program after the
+/// step reads. Returns the first pair that differs by more than `tolerance`.
 std::optional<Mismatch> compare(const Graph& graph, size_t number, const std::vector<Array>& inputs,
                                 const std::vector<Array>& a, const std::vector<Array>& b,
                                 const LockstepTolerance& tolerance) {
@@ -110,7 +110,7 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
   const Graph& graph = executor.graph();
   Backend& backend = current_backend(graph.device().type());
   const State state(graph);
-  std::vector<std::vector<Array>> eager;  // results by call and operand
+  std::vector<std::vector<Array>> eager;  // eager[i][k]: operand k of call i, if the call writes it
   const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
     call->run(backend);
     eager.push_back(elements_of(*call, /*results=*/true));
@@ -144,7 +144,7 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
   executor.for_each_call([&](Call& call) {
     if (found) return;
     const std::vector<Array> before = elements_of(call);
-    std::map<int, Storage> of_b;  // copies of the buffers that the call uses
+    std::map<int, Storage> of_b;  // copies, for `b`, of the buffers that the call uses
     for (const Operand& operand : call.operands) {
       if (operand.buffer < 0 || of_b.contains(operand.buffer)) continue;
       const Buffer& buffer = graph.buffers()[static_cast<size_t>(operand.buffer)];
@@ -168,7 +168,7 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
 
 std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance) {
   const std::unique_ptr<Backend> wide = call_backend(a, [&](const std::unique_ptr<Call>& call) {
-    std::vector<Array> copies;  // of half operands, in float32
+    std::vector<Array> copies;  // float32 copies of the operands of half types
     std::vector<std::pair<Array, MutableView>> results;
     for_each_view(*call, [&]<class V>(V& view, bool) {
       if (view.dtype != DType::f16 && view.dtype != DType::bf16) return;

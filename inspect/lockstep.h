@@ -41,10 +41,10 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
 /// rounded at the end of the call. Returns the first call whose two results differ by more than the type's tolerance.
 std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance = {});
 
-/// Compares the eager step (a) with the recorded step (b), after passes and with its memory plan. Returns the first
-/// call of which a result differs in any bit. Calls that passes made are not compared. The device's current backend
-/// runs both steps, from the same parameters and optimizer states, which are afterwards as after one step. Gradients
-/// are those of the eager step.
+/// Compares the eager step (a) with the executor's step (b), which passes have changed and which uses planned memory.
+/// Returns the first call of which a result differs in any bit. Calls that passes made are not compared. The device's
+/// current backend runs both steps, beginning with the same parameters and optimizer states. Afterwards these have the
+/// values after one step, and gradients are those of the eager step.
 std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step);
 
 }  // namespace gradus::graph

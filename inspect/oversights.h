@@ -15,12 +15,11 @@
 namespace gradus::training {
 
 /// Returns a line of text for each of these mistakes. Must be called after loss.backward() and before the gradients are
-/// set to zero.
+/// set to zero. Throws an AutogradError if the loss has no graph.
 /// - A parameter of `net` requires a gradient but has none: forward() did not use the parameter in this step.
 /// - A tensor requires a gradient and the loss depends on it, but it is not a parameter of `net`: its layer was not
 ///   registered. parameters() does not list such a tensor, and saving or moving the net leaves it out.
 /// - An optimizer is given, and a parameter of `net` that requires a gradient is not among the optimizer's parameters.
-///   Throws an AutogradError if the loss has no graph.
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss,
                                          const optim::Optimizer* optimizer = nullptr);
 /// Prints the lines of find_oversights(), each after "warning: ", to the stream; by default to stderr.

@@ -65,12 +65,12 @@ struct Profiler::State {
   std::mutex mutex;
   std::unordered_map<std::thread::id, Thread> threads;
   Rows operators, kernels;
-  std::vector<ModuleRow> modules;  // each without its submodules
+  std::vector<ModuleRow> modules;  // without the work of submodules
   std::unordered_map<std::string, size_t> module_numbers;
   std::vector<TraceEvent> trace;
   std::vector<MemoryPoint> memory;
   MemoryPeak peak;
-  int64_t left_out = 0;  // number of events beyond the trace's limit
+  int64_t left_out = 0;  // number of events that the full trace did not store
 };
 
 namespace {

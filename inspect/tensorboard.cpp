@@ -77,7 +77,7 @@ io::ProtobufMessage histogram(const Tensor& values, const std::string& tag) {
     const auto above = std::upper_bound(edges.begin(), edges.end(), data[i]) - edges.begin();
     ++counts[static_cast<size_t>(std::clamp<std::ptrdiff_t>(above - 1, 0, std::ssize(counts) - 1))];
   }
-  // The message has the buckets from the first non-empty one to the last, after one empty bucket.
+  // The message contains one empty bucket and then all buckets from the first to the last that is not empty.
   const auto used = [](double number) { return number > 0; };
   const auto first = std::ranges::find_if(counts, used) - counts.begin();
   const auto last = counts.rend() - std::find_if(counts.rbegin(), counts.rend(), used);  // one past the last
@@ -141,7 +141,7 @@ void SummaryWriter::add_image(const std::string& tag, const Tensor& image, int64
   const int64_t channels = planes.size(0), height = planes.size(1), width = planes.size(2);
   const io::Bytes png = io::encode_png(pixels_of(planes), height, width, channels);
   io::ProtobufMessage picture;
-  picture.integer(1, height).integer(2, width).integer(3, channels);  // field 3, the colour space, equals the channels
+  picture.integer(1, height).integer(2, width).integer(3, channels);  // 3: colour space, equal to the channel count
   picture.text(4, {reinterpret_cast<const char*>(png.data()), png.size()});
   add_value(value_of(tag).message(kImage, picture), step);
 }

@@ -8,7 +8,8 @@
 // Then: tensorboard --logdir runs
 //
 // An event file is a sequence of TFRecords, each an Event message (tensorflow/core/util/event.proto):
-//   8 bytes length, 4 bytes masked CRC-32C of it, the message, 4 bytes masked CRC-32C of the message; little-endian
+//   length of the message (8 bytes), masked CRC-32C of the length (4 bytes), the message, masked CRC-32C of the message
+//   (4 bytes). Numbers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@
 namespace gradus::training {
 
 struct SummaryWriterOptions {
-  /// For a run that resumes at this step: TensorBoard ignores entries of this step and later ones in older files of the
-  /// folder.
+  /// The step at which a resumed run continues. In older files of the folder, TensorBoard ignores the entries of this
+  /// step and of later steps.
   std::optional<int64_t> purge_step;
   std::string filename_suffix;
 };

@@ -49,7 +49,7 @@ Term rounded(const char* name, const Term& x) { return is_floating(type_of(x)) ?
 Term above_zero(const Term& x, const Term& below) { return op("Where", op("Greater", x, 0.0), x, below); }
 
 Term clip(const Term& x, double low, double high) {
-  const auto bound = [&](double number) {  // an infinite bound of integers is omitted
+  const auto bound = [&](double number) {  // omits an infinite bound, which integers cannot represent
     return std::isinf(number) && !is_floating(type_of(x)) ? Term(x.exporter, "") : Term(number);
   };
   return op("Clip", x, bound(low), bound(high));
@@ -105,7 +105,7 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
     {"leaky_relu",
      [](X x, double a, double) { return is_attribute(x, a) ? with_alpha("LeakyRelu", x, a) : above_zero(x, x * a); }},
     {"elu",
-     [](X x, double a, double b) {  // a (exp(b x) - 1) below 0; celu has b = 1 / a
+     [](X x, double a, double b) {  // a (exp(b x) - 1) where x < 0; celu has b = 1 / a
        if (b == 1 && is_attribute(x, a)) return with_alpha("Elu", x, a);
        if (a > 0 && b == 1 / a && type_of(x) == DType::f32) return with_alpha("Celu", x, a);
        return above_zero(x, (op("Exp", x * b) - 1.0) * a);
@@ -120,7 +120,7 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
     {"softplus",
      [](X x, double a, double b) {  // ln(1 + exp(a x)) / a, but x where a x > b
        const Term scaled = x * a, y = op("Softplus", scaled) / a;
-       if (b >= 20 && type_of(x) != DType::f64) return y;  // softplus(a x) / a rounds to x where a x > 20
+       if (b >= 20 && type_of(x) != DType::f64) return y;  // in float32, softplus(a x) / a is x where a x > 20
        return op("Where", op("Greater", scaled, b), x, y);
      }},
     {"mish", [](X x, double, double) { return x * op("Tanh", op("Softplus", x)); }},

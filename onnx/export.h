@@ -20,9 +20,10 @@ struct OnnxOptions {
 };
 
 /// Exports what `model` computes for an input of this shape and type in evaluation mode: dropout does nothing and batch
-/// norm uses its running statistics. The values of `input` do not matter. Weights keep their names. Opset 17. Throws a
-/// DeviceError if the model is not on the CPU. Throws a ValueError that names module and line for an operation that
-/// cannot be expressed in ONNX, or that has a size which is not a multiple of the batch (docs/guide/export.md).
+/// norm uses its running statistics. The values of `input` do not matter. Weights keep their names. The file has opset
+/// 17. Throws a DeviceError if the model is not on the CPU. Throws a ValueError that names module and line for an
+/// operation that cannot be expressed in ONNX, or that has a size which is not a multiple of the batch
+/// (docs/guide/export.md).
 void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::string& path,
                  const OnnxOptions& options = {});
 /// The same for a model that is the holder of a module or a shared_ptr to a module.

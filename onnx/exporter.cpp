@@ -53,7 +53,8 @@ void Exporter::run(Call& call) {
   };
   const auto translation = translations.find(call.name);
   call_ = &call;
-  if (translation == translations.end()) {  // Values::read() throws only if something reads the results
+  // Unknown calls only mark their results as having no value. Values::read() throws if a later call reads one of them.
+  if (translation == translations.end()) {
     for (const Operand& operand : call.operands)
       if (operand.is_written) values_.write(&call, operand, "");
     return;
@@ -209,13 +210,15 @@ void Exporter::normalize() {
   const std::vector<int64_t> axes = axes_of(mask);
   const bool fixed = value<bool>("fixed_statistics");
   const double eps = value<double>("eps");
-  const auto parameter = [&](const std::string& name, int first, int last) {  // without axes outside of [first, last)
+  // Reads a parameter with only the axes [first, last).
+  const auto parameter = [&](const std::string& name, int first, int last) {
     const Strides& strides = operand(name).layout.strides;
     Dims part_shape, part_strides;
     for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
     return cast(read(name, part_shape, part_strides), dtype(name), type_);
   };
-  const auto is_along = [&](const std::string& name, int first, int last) {  // constant outside of axes [first, last)
+  // Returns true if the parameter is absent or varies only along the axes [first, last).
+  const auto is_along = [&](const std::string& name, int first, int last) {
     for (int i = 0; has(name) && i < x.ndim(); ++i)
       if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
     return true;
@@ -274,8 +277,8 @@ void Exporter::lstm_cell() {
   write("h", node("Mul", {o, node("Tanh", {c})}));
 }
 
-// ONNX's LSTM computes the product of the input with w_ih itself; gradus computes it by a `linear` call before, whose
-// operands are read here. The gates of ONNX are in the order i, o, f, g, those of gradus in the order i, f, g, o.
+// ONNX's LSTM multiplies the input by w_ih itself. In gradus, an earlier `linear` call does this, so the node gets the
+// operands of that call. The gates of ONNX are in the order i, o, f, g, those of gradus in the order i, f, g, o.
 void Exporter::lstm() {
   const Shape& gates = shape("gates");  // (L, N, 4 H)
   const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
@@ -300,7 +303,8 @@ void Exporter::lstm() {
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
-    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));  // ONNX's bias of w_hh
+    // ONNX has a second bias, for the product with w_hh, which gradus does not have.
+    const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));
     bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
   }
   const bool reverse = value<bool>("reverse");
@@ -412,6 +416,7 @@ class Evaluation {
     model.eval();
   }
   ~Evaluation() {
+    // train() also sets the mode of all submodules, so outer modules must come before inner ones.
     for (const auto& [module, is_training] : training_) module->train(is_training);
   }
   Evaluation(const Evaluation&) = delete;

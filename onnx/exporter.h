@@ -54,8 +54,8 @@ struct Arguments final : ArgumentVisitor {
   std::map<std::string, Value> values;
 };
 
-/// The operands of a `linear` call. The translation of an LSTM needs them: ONNX's LSTM computes the product of the
-/// input and the weight itself, while gradus computes it by a `linear` call before.
+/// The operands of a `linear` call. The translation of an LSTM needs them: gradus multiplies the input by the weight in
+/// a `linear` call before the LSTM, while ONNX's LSTM does this itself.
 struct Linear {
   std::string x, w, bias;
 };
@@ -74,7 +74,7 @@ class Exporter {
     return model_.add(call_, op, std::move(inputs), std::move(attributes));
   }
   std::string constant(const Scalar& number, DType dtype) { return model_.add_constant(ops::full({}, number, dtype)); }
-  /// The type in which the current call computes, and a number as a constant of this type.
+  /// type() is the type in which the current call computes. number() adds a constant of this type.
   DType type() const { return type_; }
   std::string number(double number) { return constant(number, type_); }
   std::string cast(const std::string& x, DType from, DType to) {
@@ -137,7 +137,7 @@ class Exporter {
   }
   void where() {
     const Names inputs = read_broadcast({"condition", "a", "b"});
-    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack Where of bool
+    const DType type = dtype("y"), wide = type == DType::boolean ? DType::u8 : type;  // runtimes lack it for booleans
     write("y", cast(node("Where", {inputs[0], cast(inputs[1], type, wide), cast(inputs[2], type, wide)}), wide, type));
   }
 

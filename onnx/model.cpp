@@ -73,8 +73,8 @@ ProtobufMessage message_of(const Port& port) {
   return message.text(1, port.name).message(2, type);
 }
 
-/// Makes multiples of the batch of sizes that are proportional to it: a size that is 8 for a batch of 2 and 12 for a
-/// batch of 3 becomes 4 times the batch.
+/// Replaces each size that is proportional to the batch by a multiple of "batch": a size that is 8 for a batch of 2 and
+/// 12 for a batch of 3 becomes 4 times the batch.
 void unify(std::vector<Size>& sizes, const std::vector<Size>& larger_sizes, int64_t batch, int64_t larger_batch,
            const Call* call) {
   GRADUS_CHECK(sizes.size() == larger_sizes.size(), ValueError, "to_onnx: ", description_of(call),
@@ -179,7 +179,7 @@ void Model::compute_sizes(int64_t batch_axis) {
   for (auto& [name, numbers] : std::exchange(sizes, {})) {
     if (std::ranges::count_if(numbers, is_of_batch) == 1 && only_reshapes[name] &&
         std::ranges::all_of(numbers, [](const Size& size) { return size.number > 0; }))
-      *std::ranges::find_if(numbers, is_of_batch) = {-1, false};  // Reshape infers it
+      *std::ranges::find_if(numbers, is_of_batch) = {-1, false};  // Reshape infers a size of -1
     if (std::ranges::none_of(numbers, is_of_batch)) {
       sizes[name] = numbers;
       continue;
@@ -194,7 +194,7 @@ void Model::compute_sizes(int64_t batch_axis) {
     add(nullptr, "Concat", parts, {{"axis", int64_t{0}}});
     nodes.back().outputs = {name};
   }
-  std::rotate(nodes.begin(), nodes.begin() + count, nodes.end());  // the new nodes come first
+  std::rotate(nodes.begin(), nodes.begin() + count, nodes.end());  // moves the new nodes to the front
   remove_unused();
 }
 

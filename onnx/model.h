@@ -60,7 +60,7 @@ class Model {
   void make_dynamic(const Model& larger, int64_t batch, int64_t larger_batch);
   /// Replaces `sizes` that depend on the batch by nodes that compute them from axis `batch_axis` of the first input.
   void compute_sizes(int64_t batch_axis);
-  /// The bytes of the file.
+  /// The model as the bytes of an ONNX file.
   std::string bytes() const;
 
  private:

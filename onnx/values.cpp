@@ -63,7 +63,9 @@ bool overlap(const Region& a, const Region& b) {
     const int at = static_cast<int>(axis);
     const int64_t stride = a.layout.strides[at], start = distance / stride;
     distance %= stride;
-    if (std::max(a.layout.shape[at], start + b.layout.shape[at]) * stride > outer) return true;  // reaches the next row
+    // If an axis extends beyond one step of the next wider axis, an element has several positions, and the slices are
+    // assumed to overlap.
+    if (std::max(a.layout.shape[at], start + b.layout.shape[at]) * stride > outer) return true;
     is_apart |= start >= a.layout.shape[at];
     outer = stride;
   }
@@ -78,10 +80,10 @@ Cut::Cut(const Region& region, const Operand& operand) {
   while (!cut_first(count, axes, region, operand)) --count;
 }
 
-// Divides the row so that the first `count` of the operand's axes, from the widest stride to the narrowest, are slices
-// of its axes. For each of them, the part of the row that is not divided yet is divided into pieces of the stride's
-// size, or of the greatest common divisor of this size and the part's. Returns false if that is not possible; then
-// fewer axes can be slices, and the others are `inner`.
+// Divides the row into axes so that the first `count` of the operand's axes, from the widest stride to the narrowest,
+// are slices of these axes. Each of them divides the last axis so far into pieces as long as the operand's stride or,
+// if that does not divide the axis, as the greatest common divisor of both lengths. The operand's other axes become
+// `inner`. Returns false if such a division does not exist; the constructor then tries a smaller `count`.
 bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Operand& operand) {
   const StridedLayout& wanted = operand.layout;
   const int64_t distance =
@@ -365,7 +367,8 @@ void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& pa
   regions.push_back(std::move(whole));
 }
 
-/// The region of an array from before the pass that has no name: a constant of the model with the buffer's elements.
+/// Adds a region for a buffer from before the pass to which define() gave no value. Its value is a constant of the
+/// model with the buffer's elements.
 Region& Values::external(const Call* call, const Operand& operand) {
   const auto at = static_cast<size_t>(operand.buffer);
   const Buffer& buffer = buffers_[at];

@@ -9,7 +9,9 @@ namespace gradus::graph::onnx {
 
 /// An array in a buffer, and the value of the model that the array holds.
 struct Region {
-  int64_t offset = 0;  ///< of the first element in the buffer, in bytes; negative if the buffer is the end of the array
+  /// Position of the first element in the buffer, in bytes. Negative if calls use only a later part of the array,
+  /// because the buffer then begins with this part.
+  int64_t offset = 0;
   StridedLayout layout;
   std::string value;             ///< name of the value; empty if the model has no value for the array
   const Call* call = nullptr;    ///< the call that wrote the array
@@ -24,7 +26,7 @@ Region region_of(const Operand& operand, const std::string& value = {});
 bool is_dense(const Region& region);
 /// Returns true if a and b consist of the same elements in the same order.
 bool same_place(const Region& a, const Region& b);
-/// Returns false only if a and b have no element in common.
+/// Returns false only if a and b certainly have no element in common.
 bool overlap(const Region& a, const Region& b);
 
 /// Describes an operand as a slice of a dense region. The region's elements, in the order of memory, are regarded as an
@@ -37,7 +39,7 @@ struct Cut {
 
   Dims row;                   ///< the sizes of the row's axes
   Dims starts, sizes, steps;  ///< the operand's slice of each axis of the row
-  Dims order;                 ///< the row's axes in the operand's order, then those of which it has a single element
+  Dims order;                 ///< the row's axes in the operand's order, then those that the operand has no axis for
   /// Axes of the operand whose strides are no steps along an axis of the row, for example those of overlapping windows.
   /// Their elements are in the row's last axis, which is read completely.
   Dims inner;
@@ -48,8 +50,8 @@ struct Cut {
   bool cut_first(int count, const Dims& axes, const Region& region, const Operand& operand);
 };
 
-/// Applies transpositions, reshapes and slices to a value one after the other. A step that changes nothing adds no
-/// node.
+/// Applies transpositions, reshapes and slices to a value one after the other. An operation that changes nothing adds
+/// no node.
 class ViewChain {
  public:
   ViewChain(Model& model, const Call* call, std::string value, Dims shape)
@@ -79,7 +81,7 @@ class ViewChain {
     }
     if (!axes.empty()) add("Slice", {from, to, axes, by}, {}, shape);
   }
-  /// Replaces the last axis by the axes of `places`, which has the indices of the elements to take.
+  /// Replaces the last axis by the axes of `places`, which contains indices of elements along the last axis.
   void gather(const Array& places) {
     Dims shape(shape_.begin(), static_cast<size_t>(shape_.size() - 1));
     for (int64_t size : places.shape()) shape.push_back(size);

@@ -20,7 +20,8 @@ CpuIsa initial_isa() {
 }
 
 #if defined(__x86_64__)
-// The kernels of AVX-512, with those for bfloat16 dot products if the processor has them.
+// The AVX-512 kernels. If the processor has the extension AVX512_BF16, its dot-product instruction computes matrix
+// products of bfloat16.
 const openmp_detail::KernelTable& avx512_table() {
   static const openmp_detail::KernelTable table = [] {
     openmp_detail::KernelTable best = openmp_detail::avx512::kernels();

@@ -31,8 +31,8 @@ struct BlockArgs {
   const T* column_bias = nullptr;  ///< C[m, n] += column_bias[n]
 };
 
-/// A term of a direct convolution's sum: `rows` planes (at most kDirectReach), each shifted by one row against the
-/// previous one. The first of them starts at `offset`, which is row `row` of its plane.
+/// A term of a direct convolution's sum: a plane, shifted by 0, 1, …, `rows` - 1 rows (at most kDirectReach shifts).
+/// The plane without a shift is read from `offset` on, which is in row `row` of the plane.
 struct DirectTerm {
   int64_t offset, rows, row;
 };
@@ -40,13 +40,13 @@ constexpr int64_t kDirectReach = 5;
 
 /// out[k, i, j] = bias[k] + sum over terms t and r < t.rows of w[k, t, r] * planes[t.offset + (i + r) * pitch + j],
 /// then max(., 0) if `relu`. There are `filters` filters, each with `weight_count` contiguous weights. Whole vectors of
-/// the planes are read; only (filters, rows, columns) of `out` is written.
+/// the planes are read, also beyond the last column; only (filters, rows, columns) of `out` is written.
 template <class T>
 struct DirectArgs {
   int64_t filters, rows, columns;
   const T* planes;
   int64_t pitch;
-  int64_t rows_begin, rows_end;  ///< rows of the planes that are not zero
+  int64_t rows_begin, rows_end;  ///< rows outside [rows_begin, rows_end) of the planes are zero
   const DirectTerm* terms;
   int64_t term_count;
   const T* weights;
@@ -57,9 +57,10 @@ struct DirectArgs {
   int64_t out_step, out_pitch;
 };
 
-/// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term and r < t.rows,
-/// sums[k * sums_step + …][lane] += the sum over i, and over j with j % vector size == lane, of
-///   g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j].
+/// Gradient of DirectArgs with respect to w, as vectors of partial sums. For every filter k, term t and r < t.rows,
+/// sums[k * sums_step + n][lane] += the sum over i, and over j with j % vector size == lane, of
+///   g[k * g_step + i * g_pitch + j] * planes[t.offset + (i + r) * pitch + j],
+/// where n = 0, 1, … numbers the pairs (t, r) in order.
 /// Whole vectors of g are read; g must be 0 after its columns.
 template <class T>
 struct DirectSumsArgs {
@@ -133,7 +134,8 @@ struct StepKernels {
   struct List : StepKernel<T, Rule>... {};
 };
 
-/// Max pooling of outputs with the same taps: `rows` rows of `lanes` neighbours. Output (r, c) is the largest of
+/// Max pooling of `rows` x `lanes` outputs whose windows have the same taps (the elements inside the image). Output
+/// (r, c) is the largest, over the taps t, of
 ///   x[r * x_row + c * x_lane + offsets[t]],
 /// whose index in its plane is places[t] + r * place_row + c * place_lane. Without taps it is -infinity with index -1.
 template <class T>
@@ -162,8 +164,8 @@ struct GatherArgs {
   T* y;
 };
 
-/// Pixels of several images: the `count` of images, rows and columns, and the corresponding strides of the two image
-/// batches that a kernel reads or writes together.
+/// A box of pixels in a batch of images. The three elements of each array are for images, rows and columns: `count` has
+/// their numbers, and `x_step` and `y_step` have their strides in the two batches x and y that a kernel uses.
 struct PixelBox {
   int64_t count[3];
   int64_t x_step[3], y_step[3];
@@ -175,8 +177,8 @@ struct DepthRun {
   int64_t from, row, length;
 };
 
-/// Memory that a later call needs. For each tile of pixels that a kernel computes, the kernel prefetches the next
-/// `bytes` bytes of every place into the second-level cache.
+/// Up to three places in memory that a later call reads. For each tile of pixels that a kernel computes, the kernel
+/// prefetches the next `bytes` bytes of each place into the second-level cache.
 struct FetchAhead {
   struct Place {
     const char* at = nullptr;
@@ -214,7 +216,7 @@ struct NhwcGradientArgs {
   const T* dy;
   int64_t rows, columns;
   T* out;
-  FetchAhead* ahead = nullptr;  ///< memory of which the call prefetches the share of one tile
+  FetchAhead* ahead = nullptr;  ///< memory that the call prefetches, as for one tile
   bool depthwise = false;
   int64_t x_row = 1;
 };
@@ -278,7 +280,7 @@ struct Kernels {
   void (*combine_rows)(const GemmArgs<T>&);
   void (*direct)(const DirectArgs<T>&);
   void (*direct_sums)(const DirectSumsArgs<T>&);
-  /// out[i] = sum of the i-th of `count` vectors
+  /// out[i] = the sum of the lanes of vector i, for i < count
   void (*sum_lanes)(const T* vectors, int64_t count, T* out);
   void (*transpose)(const TransposeArgs<T>&);
   void (*copy_rows)(const RowsArgs<T>&);
@@ -295,7 +297,8 @@ struct Kernels {
   int64_t (*find_beyond)(const T* x, T limit, bool above, int64_t count);
   /// y[i] = exp(x[i] - shift); returns the sum of y. y may be null or x.
   T (*exp_sum)(const T* x, T shift, T* y, int64_t count);
-  /// The sums of x[i] - shift and of (x[i] - shift)^2 and, in `out`, of g[i] and of g[i] (x[i] - shift).
+  /// sum_about returns the sum of x[i] - shift, squares_about that of (x[i] - shift)^2. products_about writes the sums
+  /// of g[i] and of g[i] (x[i] - shift) to `out`.
   T (*sum_about)(const T* x, T shift, int64_t count);
   T (*squares_about)(const T* x, T shift, int64_t count);
   void (*products_about)(const T* g, const T* x, T shift, int64_t count, T (&out)[2]);
@@ -303,8 +306,9 @@ struct Kernels {
   void (*affine)(const T* x, T shift, T scale, T offset, const T* w, const T* b, T* y, int64_t count);
   /// y[i] = g[i] w[i] a + (x[i] - shift) b + c; a null w means 1.
   void (*combine)(const T* g, const T* w, const T* x, T shift, T a, T b, T c, T* y, int64_t count);
-  /// The same functions for each lane, over the rows. The sums are those of x - shift, of (x - shift)^2, of g and of
-  /// g (x - shift); y = (x - shift) scale + offset; y = g a + (x - shift) b + c.
+  /// The same functions for rows of lanes. The sums of x - shift, (x - shift)^2, g and g (x - shift) are taken over the
+  /// rows, separately for each lane. lane_affine computes y = (x - shift) scale + offset and lane_combine computes
+  /// y = g a + (x - shift) b + c, where shift, scale, … have one element per lane.
   void (*lane_sums)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_squares)(const RowsOf<const T>& x, const T* shift, T* sum);
   void (*lane_products)(const RowsOf<const T>& g, const RowsOf<const T>& x, const T* shift, T* plain, T* product);
@@ -318,8 +322,9 @@ struct Kernels {
   const BinaryKernels<T>& of(BinaryOp op) const { return binary_ops[static_cast<size_t>(op)]; }
   /// y[i] = condition[i] ? a[i] : b[i], copied bit by bit; an operand with step 0 is a single value.
   void (*choose)(const bool* condition, const T* a, int64_t a_step, const T* b, int64_t b_step, T* y, int64_t count);
-  /// y[i] = element i of uniform(low, high), or mean + deviation times normal number i, computed from `pairs` of random
-  /// words (philox()). If `count` is odd, both pairs of the last block are read.
+  /// y[i] is number i of a uniform distribution from `low` to `high`, or `mean` + `deviation` times number i of the
+  /// standard normal distribution, computed from the pairs of random words that philox() wrote. If `count` is odd,
+  /// normal() reads both pairs of the last Philox block.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
   /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and four
@@ -347,8 +352,8 @@ struct Kernels {
 
 struct KernelTable {
   // Implementation names for observers.
-  const char* gemm[5];    ///< by GemmAlgorithm
-  const char* conv2d[3];  ///< by ConvAlgorithm
+  const char* gemm[5];    ///< indexed by GemmAlgorithm
+  const char* conv2d[3];  ///< indexed by ConvAlgorithm
   const char* vectors;
   Kernels<float> f32;
   Kernels<double> f64;
@@ -357,9 +362,9 @@ struct KernelTable {
   /// Philox blocks `first`, first + 1, … of a draw (core/runtime/random.h). Pairs 2 i and 2 i + 1 come from block
   /// first + i.
   void (*philox)(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs);
-  /// Kernels<float>::block for A and B of pairs of bfloat16 along the depth, each pair stored as the bits of a float:
-  /// C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers count as 0. Null if
-  /// this processor has no such instruction.
+  /// Kernels<float>::block for matrices A and B of bfloat16. Two neighbours along the depth are stored as a pair in the
+  /// bits of a float: C[m, n] = sum over k of A[m, k].even B[k, n].even + A[m, k].odd B[k, n].odd. Subnormal numbers
+  /// count as 0. Null if this processor has no instruction for such pairs.
   void (*bf16_pairs_block)(const BlockArgs<float>&) = nullptr;
 };
 

@@ -19,7 +19,8 @@ bool is_same(const StridedLayout& a, const StridedLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
 }
 
-/// Makes a call of `method` that replaces the calls `one` and `other`. Its operands are theirs, found by address.
+/// Makes a call of `method` that replaces the calls `one` and `other`. Each operand of the new call is a copy of the
+/// operand of `one` or `other` that has the same address and layout.
 template <class Args>
 std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
                              Call& other) {
@@ -70,8 +71,8 @@ class Fusion {
     return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
   }
 
-  /// Merges call `at` into call `into` if that is a call of `method` and edit() can change its arguments so that it
-  /// does the work of both.
+  /// Merges call `at` into call `into` if `into` calls `method` and edit() can change the arguments of `into` so that
+  /// it also computes what `at` computes. edit() returns false if it cannot.
   template <class Args, class Edit>
   bool fuse(size_t into, size_t at, void (Backend::*method)(const Args&), const char* name, const Edit& edit) {
     const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[into].get());

@@ -11,7 +11,7 @@
 namespace gradus::graph {
 namespace {
 
-constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; separate updates of smaller gradients take too long
+constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; smaller gradients are not worth an additional call
 
 using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;
@@ -28,7 +28,7 @@ struct UpdatePart {
     auto call = std::make_unique<Update>(whole.method(), parameters, block, rule);
     call->name = whole.name, call->parameters = whole.parameters;
     call->origin = whole.origin, call->operands = operands;
-    call->operands.push_back(whole.operands.back());  // the step block (learning rate, step count)
+    call->operands.push_back(whole.operands.back());  // the array with the learning rate and the step count
     return call;
   }
 };
@@ -78,8 +78,8 @@ Calls split(const Update& whole, const std::vector<bool>& at_peak) {
 struct Dependencies {
   explicit Dependencies(const Graph& graph) : successors(graph.calls().size()), waits_for(graph.calls().size()) {
     struct Uses {
-      std::vector<size_t> readers;  // since the last write
-      size_t writer = SIZE_MAX;
+      std::vector<size_t> readers;  // calls that have read the buffer since its last write
+      size_t writer = SIZE_MAX;     // the last call that wrote the buffer; SIZE_MAX if none did
     };
     std::vector<Uses> buffers(graph.buffers().size());
     for (size_t i = 0; i < graph.calls().size(); ++i)
@@ -103,15 +103,17 @@ struct Dependencies {
 
 /// How the memory in use changes if a certain call is the next one.
 struct Effect {
-  int64_t used, peak;      // before the call
+  int64_t used, peak;      // bytes in use before the call, and their peak so far
   int64_t fresh, scratch;  // bytes of buffers that no earlier call uses, and of the call's workspace
   int64_t freed;           // bytes of buffers that no later call uses
   int64_t peak_with(int64_t more) const { return std::max(peak, used + fresh + scratch + more); }
 };
 /// The next call is the ready call with the smallest rank; if several have this rank, the first of them in the graph.
+/// The ranks are: the memory peak up to this call; the same if the call had a quarter more workspace; and by how much
+/// the memory in use grows.
 using Rank = int64_t (*)(const Effect& effect);
 constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0); },
-                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },  // leaves slack
+                           [](const Effect& effect) { return effect.peak_with(effect.scratch / 4); },
                            [](const Effect& effect) { return effect.fresh - effect.freed; }};
 
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
@@ -195,12 +197,12 @@ void order_for_memory(Graph& graph) {
 
 void update_early(Graph& graph) {
   struct Placed {
-    size_t follows;  // the call must come after this many of the calls that are not moved
+    size_t follows;  // the call must come after the first `follows` calls that are not moved
     std::unique_ptr<Call> call;
   };
   const std::vector<bool> at_peak = gradients_at_peak(graph);
   std::vector<Placed> placed;
-  // The largest `follows` of the calls that have read or written each buffer.
+  // For each buffer, the largest `follows` of the calls so far that read it, and of those that write it.
   std::vector<size_t> last_read(graph.buffers().size()), last_write(graph.buffers().size());
   size_t staying = 0;
   const auto place_call = [&](std::unique_ptr<Call> call, bool early) {
@@ -231,7 +233,7 @@ void update_early(Graph& graph) {
 
 void work_in_place(Graph& graph) {
   const std::vector<bool> held = graph.held();
-  std::vector<int> instead(graph.buffers().size());  // the buffer that replaces each one
+  std::vector<int> instead(graph.buffers().size());  // instead[i] is the buffer that replaces buffer i
   std::iota(instead.begin(), instead.end(), 0);
   std::vector<int> last_use;
   for (const Buffer& buffer : graph.buffers()) last_use.push_back(buffer.last_use);

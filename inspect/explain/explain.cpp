@@ -39,7 +39,8 @@ struct KernelTimes final : ThreadObserver {
   std::vector<double> seconds;
 };
 
-/// Observes which arrays the forward pass saves for the backward pass. Does not keep them: take() always declines.
+/// Observes which arrays the forward pass saves for the backward pass. take() always returns nothing, so that the
+/// operators keep the arrays themselves.
 class SavedWatcher final : public SavedKeeper {
  public:
   SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
@@ -64,7 +65,7 @@ class SavedWatcher final : public SavedKeeper {
   SavedKeeper* const before_;
 };
 
-/// A backend that runs each call on `runs`, and records the call and its kernels.
+/// Records calls and their kernels. The step must use backend(), which passes each call on to the backend `runs`.
 class Watcher final : public ThreadObserver {
  public:
   Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
@@ -129,7 +130,7 @@ class Watcher final : public ThreadObserver {
   const OpenOperators& operators_;
   detail::StepWatch* const watch_;
   const std::unique_ptr<Backend> calls_;
-  std::map<const void*, size_t> writers_;  // the last call that wrote to memory from before the watched steps
+  std::map<const void*, size_t> writers_;  // last call that wrote to an address from before the watched steps
 };
 
 double seconds_of(const std::function<void()>& work) {
@@ -163,7 +164,7 @@ void time_steps(Explanation& explanation, const std::function<void()>& step, int
 //
 // The kernels of a captured step follow each other without waiting for the host. The time of the step is that of a
 // replay. The kernels are timed in a second graph, which records an event before and after each kernel; the time
-// between two events without a kernel in between is subtracted from each.
+// between two events without a kernel in between is subtracted from the time of each kernel.
 
 struct EventPair {
   cuda::Event before{true}, after{true};
@@ -320,7 +321,8 @@ double detail::least_seconds(int count, const std::function<void()>& work) {
 }
 
 double detail::least_captured_seconds(int count, const std::function<void()>& work) {
-  constexpr int kReplays = 4;  // replays that are timed together, because training also launches one after the other
+  // Replays that are timed together, because training also launches steps without waiting for the previous one.
+  constexpr int kReplays = 4;
   cuda::Graph graph;
   graph.capture(work);
   EventPair events;

@@ -32,7 +32,7 @@ struct ExplainOptions {
   /// Number of timed steps for each figure. The figure is that of the fastest step, which other programs disturbed
   /// least.
   GRADUS_ARG(int, steps) = 6;
-  /// Whether to time also steps with other settings, and operations in the other memory layout, for more proposals.
+  /// Whether to look for more proposals by timing steps with other settings and operations in the other memory layout.
   GRADUS_ARG(bool, proposals) = true;
 };
 
@@ -61,11 +61,13 @@ class Explanation {
         op;  ///< the operator that the user called ("conv2d_relu"); in the backward pass the node ("Conv2dRelu")
     std::string module;  ///< for example "features.3"; may be empty
     bool backward = false;
-    std::vector<Shape> shapes;     ///< of the first operands
-    int64_t bytes = 0, flops = 0;  ///< minimum of bytes to read and write; operations, 0 if the kernel reports none
+    std::vector<Shape> shapes;  ///< of the first operands
+    /// The least bytes that the kernel must read and write, and its arithmetic operations (0 if it reports none).
+    int64_t bytes = 0, flops = 0;
     double seconds = 0;
     double roofline = 0;  ///< the time of Roofline::seconds_at_least() divided by the kernel's time
-    size_t call = 0;      ///< the call that ran it; the last call before it if it ran outside calls
+    /// Index in `calls` of the call that ran the kernel or, if no call did, of the last call before the kernel.
+    size_t call = 0;
   };
   /// A call of the backend.
   struct Call {

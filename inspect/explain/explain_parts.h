@@ -91,7 +91,7 @@ inline bool is_inside(const std::string& path, const std::string& module) {
   return path == module || path.starts_with(module + ".");
 }
 
-/// An HTML page in which the contents replace the marks "{{name}}", in the order of the page.
+/// Returns an HTML page with its marks "{{name}}" replaced by the texts in `contents`, in the order of the marks.
 std::string filled(std::string_view page, const std::vector<std::string>& contents);
 /// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
@@ -134,7 +134,7 @@ class OpenOperators final : public ThreadObserver {
   std::vector<const char*> open_;
 };
 
-/// During its lifetime, `memory` allocates this thread's arrays, or the runtime if it is null.
+/// During its lifetime, this thread's arrays are allocated by `memory`, or by the runtime if `memory` is null.
 class MemoryScope {
  public:
   explicit MemoryScope(RecordedMemory* memory) : before_(std::exchange(gradus::detail::recorded_memory, memory)) {}

@@ -36,7 +36,9 @@ struct LabRecording {
     DType dtype = DType::f32;
     Shape shape;
     bool is_written = false;  ///< true also if it is both read and written
-    std::string values;       ///< "1 0.5 nan": before the call if it only reads, else after; empty if too large to copy
+    /// The first elements as text ("1 0.5 nan"): those before the call if it only reads the array, else those after it.
+    /// Empty if the array is too large to be copied from a GPU.
+    std::string values;
   };
   /// The operands and the time of a call. Element i of `calls` belongs to explanation.calls[i].
   struct Call {

@@ -24,7 +24,8 @@ void loop(const C* __restrict a, const C* __restrict b, To* __restrict y, int64_
   for (int64_t i = 0; i < count; ++i) y[i] = scalar::Binary<op>::apply(a[i], b[i]);
 }
 
-// The UnaryKernels or BinaryKernels of an op.
+// The UnaryKernels or BinaryKernels of an operator for type C: vector kernels, or the loops above for integers. Throws
+// a DTypeError if the operator does not exist for this type.
 template <class C, class Op>
 auto kernels_of_op(Op op) {
   if constexpr (std::is_floating_point_v<C>) {

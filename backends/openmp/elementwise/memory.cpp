@@ -11,8 +11,8 @@ namespace {
 
 using namespace openmp_detail;
 
-// Copies a matrix to another order if its rows are short contiguous runs. Returns false if the loop nest does not have
-// this form.
+// Copies an array row by row if the rows, which are the innermost axis, are short and contiguous in both x and y.
+// Returns false if the loop nest does not have this form.
 template <class T>
 bool copy_short_rows(const StridedLoop<2>& nest, const View& x, const MutableView& y) {
   constexpr int64_t kShort = 1024 / sizeof(T);

@@ -73,7 +73,7 @@ class Taps {
   int64_t most_ = 0;
 };
 
-// Computes the columns of a row with the kernel for the pattern of their taps.
+// Computes an output row from the weighted row, with the kernel that fits the pattern of the columns' taps.
 template <class C>
 class Columns {
  public:
@@ -107,7 +107,7 @@ class Columns {
   std::vector<C> weights_;
 };
 
-// Resampling of images whose columns, or with `channels` whose channels, are contiguous.
+// Resamples images: by_pixels() needs contiguous channels, by_planes() contiguous columns, uniform() dense planes.
 template <class C>
 class Resample2d {
  public:
@@ -179,7 +179,7 @@ class Resample2d {
   const MutableView& y_;
   const Taps<C> rows_, columns_;
   const Columns<C> across_;
-  const Scratch<int64_t> row_offsets_;  // offsets of the rows' sources
+  const Scratch<int64_t> row_offsets_;  // offset in x of each entry's input row
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// gather, scatter and nonzero. Elements are moved by size.
+// gather, scatter and nonzero. Elements are moved as integers of their size.
 //
 // If the index does not vary along contiguous elements (rows of a matrix: index_select, embedding and its gradient),
 // whole rows are copied or added; otherwise the innermost loop runs over elements. gather divides the elements of y
 // among the threads. scatter divides the axes other than `axis`, so that one thread writes everything that goes to the
-// same place, in order. When scatter moves rows, it divides the places instead, and each thread takes the rows that go
-// to its part of y.
+// same place, in order. When scatter moves whole rows, threads divide the rows of y instead, and each thread takes
+// the rows of x that go to its part of y.
 //
 // nonzero counts the true elements of each chunk, and then writes each chunk's indices after those of the chunks
 // before.
@@ -26,7 +26,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kColumns = 16;   // minimum contiguous elements per thread: a cache line of floats
-constexpr int64_t kMostParts = 8;  // maximum parts that the places are divided into
+constexpr int64_t kMostParts = 8;  // maximum parts into which scatter divides the rows of y
 
 // Returns true if `count` indices with stride `step` are all in [0, size). The sign bits of all numbers `index` and
 // `size - 1 - index` are then 0.
@@ -62,7 +62,8 @@ void write_run(const T* from, int64_t from_step, T* to, int64_t to_step, int64_t
     for (int64_t i = 0; i < count; ++i) write(to[i * to_step], from[i * from_step]);
 }
 
-// Copies contiguous rows, the innermost axis of the nest (y, x, index); each row has one index.
+// Copies whole rows, which are the innermost axis of the nest and contiguous. Each row has one index. The operands of
+// the nest are y, x and index.
 template <class T>
 void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const View& index, const MutableView& y) {
   const int64_t length = nest.shape[nest.ndim - 1];
@@ -78,8 +79,8 @@ void gather_rows(const StridedLoop<3>& nest, const View& x, int64_t x_row, const
 }
 
 // Adds or copies row i of x, `count` contiguous elements, to row index[i] of y. x_row, y_row and index_row are the
-// strides between rows. Threads divide the places by their low bits, so that a range of frequent places does not make
-// one part much larger than the others; each thread reads the whole index.
+// strides between rows. Threads divide the rows of y by the low bits of their numbers, so that a range of frequent
+// indices does not give one thread much more work than the others; each thread reads the whole index.
 template <class T, class Write>
 void scatter_rows(const T* x, int64_t x_row, int64_t rows, int64_t count, const int64_t* index, int64_t index_row, T* y,
                   int64_t y_row, Write write) {

@@ -17,7 +17,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kStretch = 65536;  // elements of a segment of a row
-constexpr int64_t kShort = 64;       // up to this size comparing is faster than counting
+constexpr int64_t kShort = 64;       // up to this size, std::sort is faster than a radix sort
 
 // A key (upper half) and an index (lower half) in one number.
 template <class Word>
@@ -61,7 +61,7 @@ template <class Entry, class T>
 int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool descending, int64_t k, Entry* found,
                  int64_t capacity) {
   using Key = typename Entry::Key;
-  int64_t held = 0, last = -1;  // last: index of the last of the best k; -1 before there are more than k entries
+  int64_t held = 0, last = -1;  // last: index of the k-th best element so far; -1 before the first thin()
   Key limit = 0;
   const auto key = [&](int64_t i) { return sort_key(in[i * step], descending); };
   const auto thin = [&] {
@@ -85,7 +85,8 @@ int64_t first_of(const T* in, int64_t step, int64_t begin, int64_t end, bool des
 }
 
 // Calls order(in, entries, room) for every row of x along the axis; the row's elements have stride step_along(x, axis).
-// order() returns the row's first entries in order. Their values and indices are written, as many as `indices` has.
+// order() returns the row's first entries in order. write_rows() writes the values and indices of as many of them as a
+// row of `indices` has elements.
 template <class T, class Entry, class F>
 void write_rows(const View& x, int axis, const MutableView& values, const MutableView& indices, int64_t room_size,
                 F&& order) {

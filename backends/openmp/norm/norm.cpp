@@ -38,7 +38,7 @@ class Normalize {
   template <int64_t most, class AddMoments, class Write>
   void run_by(AddMoments add_moments, Write write) const {
     const WorkSplit split(outer_, inner_.numel, most);
-    if (split.stretches == 1)  // the block is still in the cache
+    if (split.stretches == 1)  // one pass: each block is written while it is still in the cache
       return split.each([&](const LaneBlock& block, int64_t, int64_t begin, int64_t end) {
         Moments total[most];
         Statistics<C> found[most];

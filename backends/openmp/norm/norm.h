@@ -89,10 +89,10 @@ void for_each_block(const StridedLoop<N>& inner, int64_t outer_count, int64_t be
 template <int64_t most, class AnyView>
 struct BlockOf {
   const AnyView* view;
-  int64_t offset, row, lane;  ///< offset of the first element; strides
+  int64_t offset, row, lane;  ///< offset of the first element, strides of rows and lanes
   int64_t rows, lanes;
 
-  /// The part of operand k of both nests, for the outer element at `outer_at`.
+  /// The part of operand k of the nests `outer` and `inner`. `outer_at` has each operand's offset of the outer element.
   template <class Outer, class Offsets, class Inner>
   BlockOf(const AnyView& view, int k, const Outer& outer, const Offsets& outer_at, const Inner& inner,
           const Block<most>& block)
@@ -135,8 +135,8 @@ void for_rows(int64_t rows, int64_t lanes, bool dense, F&& f) {
   for (int64_t r = 0; r < rows; ++r) f(r, lanes);
 }
 
-/// The ReLU after a normalisation, applied to results while they are in the cache, and its gradient. There is no
-/// residual if its data is null.
+/// Adds the residual (none if its data is null) to the results y of a normalisation and applies the ReLU, while y is in
+/// the cache. relu_gradient() computes the gradient g of the ReLU's input.
 template <class C>
 void relu_after_sum(const RowsOf<C>& y, const RowsOf<const C>& residual) {
   const Kernels<C>& kernels = kernels_of<C>(kernel_table());

@@ -20,7 +20,8 @@ constexpr int64_t kFlush = 64;  // rows after which float sums are added to doub
 struct Sums {
   double plain = 0, product = 0;
   void add(const Sums& other) { plain += other.plain, product += other.product; }
-  // Adds the sums of a block, which are relative to the mean's high part, times a weight.
+  // Adds the sums of a block times a weight. sums[1] is the sum of g (x - high), where `high` is the first part of the
+  // mean (Statistics).
   template <class C>
   void add(const Statistics<C>& of, const C (&sums)[2], double weight) {
     const double sum = static_cast<double>(sums[0]);
@@ -59,7 +60,7 @@ class NormalizeBackward {
   template <int64_t most>
   void run_by() const {
     const WorkSplit split(outer_, inner_.numel, most);
-    std::vector<Statistics<C>> known;  // in the order by lanes, computed once and used by every segment
+    std::vector<Statistics<C>> known;  // in the order by lanes: computed once for all segments
     for (int64_t o = 0; most > 1 && o < outer_.numel; ++o) known.push_back(statistics_of(offsets_of(outer_, o)));
     const auto statistics = [&](const LaneBlock& block, Statistics<C>& own) -> const Statistics<C>* {
       if (most > 1) return &known[static_cast<size_t>(block.begin)];
@@ -70,7 +71,7 @@ class NormalizeBackward {
       if constexpr (most > 1) write_lanes(block, of, sums, begin, end);
       else write_row(offsets_of(outer_, block.begin), *of, *sums, begin, end);
     };
-    const bool at_once = split.stretches == 1;  // the block is still in the cache
+    const bool at_once = split.stretches == 1;  // writes dx while the block is still in the cache
     std::vector<Sums> partial(static_cast<size_t>(outer_.numel * split.stretches));
     split.each([&](const LaneBlock& block, int64_t s, int64_t begin, int64_t end) {
       Statistics<C> own;

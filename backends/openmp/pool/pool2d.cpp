@@ -1,6 +1,7 @@
-// y[n, c, p, q] = max over r, s of x[n, c, p stride - padding + r dilation, q …], with the index of the maximum in the
-// plane; dx[n, c, index] += dy[n, c, p, q]. Vector kernels (pool_kernel.h) process the columns of dense planes or the
-// channels of channels-last pixels, for float and double. Other layouts and half types are copied first.
+// y[n, c, p, q] = max over r, s of x[n, c, h, w] with h = p stride - padding + r dilation and w = q stride - padding +
+// s dilation, and the index of the maximum in the plane. Gradient: dx[n, c, index] += dy[n, c, p, q]. Vector kernels
+// (pool_kernel.h) process the columns of dense planes or the channels of channels-last pixels, for float and double.
+// Other layouts and half types are copied first.
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>
@@ -131,7 +132,7 @@ void OpenmpBackend::max_pool2d_backward(const View& dy, const View& indices, con
   const auto& [dtype, format, channels, copies] = layout;
   const Input gradient(*this, dy, copies, dtype, format), places(*this, indices, copies, DType::i32, format);
   const Output out(*this, dx, copies, dtype, format);
-  // Returns true for 2 x 2 windows with stride 2 and no padding.
+  // True for 2 x 2 windows with stride 2, without padding and dilation.
   bool two_by_two = dy.shape[2] == dx.shape[2] / 2 && dy.shape[3] == dx.shape[3] / 2;
   for (int i : {0, 1})
     two_by_two = two_by_two && geometry.kernel[i] == 2 && geometry.stride[i] == 2 && geometry.dilation[i] == 1 &&

@@ -16,7 +16,8 @@ inline Lanes<double> fused(Lanes<double> a, Lanes<double> b, Lanes<double> c) {
 #endif
 }
 
-/// Philox blocks first, first + 1, …: writes two pairs of words per block, the lower word in the lower half.
+/// Computes the Philox blocks first, first + 1, … and writes the four words of each as two 64-bit pairs, the first word
+/// of a pair in its lower half.
 inline void philox_pairs(uint64_t seed, uint64_t offset, uint64_t first, int64_t blocks, uint64_t* pairs) {
   constexpr int64_t lanes = kLanes<double>;
   const Words zero{}, multiplier0 = zero + uint64_t{0xD2511F53}, multiplier1 = zero + uint64_t{0xCD9E8D57};
@@ -73,7 +74,7 @@ void uniform(const uint64_t* pairs, int64_t count, double low, double high, T* y
     if constexpr (sizeof(T) == 8) {
       write(between(unit(bits)));
     } else {
-      const auto number = [](Words x) {  // converts 24 bits
+      const auto number = [](Words x) {  // converts a 24-bit integer to [0, 1)
         return (L(reinterpret_cast<Vector<double>>(x | uint64_t{0x4330000000000000})) - 0x1p52) * 0x1p-24;
       };
       const L even = between(number((bits >> 8) & 0xffffffu)), odd = between(number(bits >> 40));
@@ -113,7 +114,7 @@ inline CosineSine cos_sin_turn(Lanes<double> v) {
   s = s * a;
   const Mask<double> quarter = (quadrant + L(Bits<double>::whole)).bits();
   const Mask<double> turned = (quarter & 1) != 0;
-  // Moves bit 1 to the sign.
+  // Changes the sign of x in the lanes in which bit 1 of `bit` is set, by shifting this bit to the sign bit.
   const auto signed_by = [](L x, Mask<double> bit) { return L::from_bits(x.bits() ^ (bit << 62)); };
   return {signed_by(select(turned, s, c), (quarter + 1) & 2), signed_by(select(turned, c, s), quarter & 2)};
 }

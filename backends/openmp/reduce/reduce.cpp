@@ -18,7 +18,7 @@ namespace {
 using namespace openmp_detail;
 
 constexpr int64_t kRows = 64;
-constexpr int64_t kSummed = 2 * kBlock;  // floats that are summed in float
+constexpr int64_t kSummed = 2 * kBlock;  // maximum number of elements that are summed in float
 
 // The neutral element of the reduction.
 template <BinaryOp op, class A>
@@ -71,7 +71,8 @@ bool reduce_bytes(BinaryOp op, const unsigned char* x, int64_t count) {
   return found != 0;
 }
 
-// Reduces elements [begin, end) of the reduced nest, starting at `offset`, to one result.
+// Reduces elements [begin, end) of `nest`, the loop over the reduced axes, to one result. Element 0 of the nest is at
+// `offset` in x.
 template <BinaryOp op, class C>
 accumulator_t<C> reduce_runs(const View& x, int64_t offset, const StridedLoop<1>& nest, int64_t begin, int64_t end) {
   using A = accumulator_t<C>;
@@ -127,7 +128,8 @@ void reduce_columns(const View& x, int64_t offset, int64_t step, int64_t count, 
   if (held > 0) add_to_totals(part);
 }
 
-// Writes results [begin, end) of y from their totals. For means, divides by `count`, the number of elements.
+// Writes results [begin, end) of y from their totals. For means, divides by `count`, the number of reduced elements;
+// for other reductions `count` is -1. The mean of no elements is 0 / 0, which is NaN.
 template <class A>
 void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, int64_t end, int64_t count,
                   const MutableView& y) {
@@ -138,7 +140,7 @@ void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, i
       U* out = y.as<U>() + at[0];
       for (int64_t i = 0; i < run; ++i, ++total)
         out[i * y_step] = count >= 0 ? scalar::convert<U>(static_cast<double>(*total) / static_cast<double>(count))
-                                     : scalar::convert<U>(*total);  // 0 / 0 is NaN
+                                     : scalar::convert<U>(*total);
     });
   });
 }

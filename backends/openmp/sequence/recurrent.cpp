@@ -11,7 +11,7 @@ namespace {
 
 using namespace openmp_detail;
 
-// Returns true if all views have contiguous rows and the same type, and there are vector kernels for this type.
+// Returns true if all views have contiguous rows of float or double, the types for which there are vector kernels.
 bool vectorizable(std::initializer_list<const StridedLayout*> views) {
   for (const StridedLayout* view : views) {
     const bool dense = view->strides[1] == 1 || view->shape[1] <= 1;

@@ -24,7 +24,7 @@ inline Lanes<float> erf(Lanes<float> x) {
   constexpr float end = 4, centre = 1.5f;
   constexpr Coefficients<float, 8> tail = {{0.321585353059f, -0.163624418818f, 0.0761519625146f, -0.0328959362906f,
                                             0.0133834457076f, -0.0053268100057f, 0.00192183597892f,
-                                            -0.000388879006318f}};  // scripts/fit_erfc.py
+                                            -0.000388879006318f}};  // from scripts/fit_erfc.py
   const Lanes<float> size = absolute(x), far = select(size > Lanes<float>(end), Lanes<float>(end), size);
   const Lanes<float> near = multiply_add(x, polynomial(x * x, series), x);
   const Lanes<float> rest = exp_of_reduced(reduce_by_ln2(-far * far)) * polynomial(far - centre, tail);
@@ -43,7 +43,7 @@ inline Lanes<float> normal_distribution(Lanes<float> x) {
   constexpr Coefficients<float, 12> series = {{0.230760329016f, -0.110492150817f, 0.0463222011631f, -0.0175271944219f,
                                                0.00610576499206f, -0.00198552623667f, 0.000599989491057f,
                                                -0.000169407849008f, 5.03139361524e-5f, -1.55282830853e-5f,
-                                               3.37006498957e-6f, -3.15541628597e-7f}};  // scripts/fit_erfc.py
+                                               3.37006498957e-6f, -3.15541628597e-7f}};  // from scripts/fit_erfc.py
   const Lanes<float> size = absolute(x), bounded = select(size > Lanes<float>(end), Lanes<float>(end), size);
   const Lanes<float> beyond = exp(Lanes<float>(-0.5) * x * x) * polynomial(bounded - centre, series);
   return select(x > Lanes<float>(0), Lanes<float>(1) - beyond, beyond);

@@ -21,9 +21,10 @@ template <class T>
 struct ByLn2 {
   Mask<T> n;
   Lanes<T> r;
-  Lanes<T> whole;  // n
+  Lanes<T> whole;  // n as a floating-point number
 };
-/// Computes n and r. n may be at most twice as large as the exponents of T.
+/// Computes n and r. |n| may be at most twice the largest exponent of T, because exp_of_reduced() multiplies by 2^n in
+/// two factors.
 template <class T>
 inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   const Lanes<T> magic = T(1.5) * Bits<T>::whole;
@@ -32,7 +33,7 @@ inline ByLn2<T> reduce_by_ln2(Lanes<T> x) {
   return {shifted.bits() - magic.bits(), multiply_add(n, Lanes<T>(-Ln2<T>::low), r), n};
 }
 
-/// 2^n, for exponents of normal numbers.
+/// 2^n, which must be a normal number.
 template <class T>
 inline Lanes<T> power_of_two(Mask<T> n) {
   return Lanes<T>::from_bits((n + Bits<T>::bias) << Bits<T>::mantissa);
@@ -76,7 +77,7 @@ inline Lanes<T> exp(Lanes<T> x) {
 }
 
 /// expm1(x) = exp(x) - 1 to within 2 ulp. With q = exp(r) - 1 it is 2^n q + (2^n - 1). Both terms are halved, and the
-/// sum is doubled at the end.
+/// sum is doubled at the end, so that 2^n does not overflow.
 template <class T>
 inline Lanes<T> expm1(Lanes<T> x) {
   constexpr T lowest = Bits<T>::single ? T(-18) : T(-38), highest = Bits<T>::single ? T(89) : T(710);

@@ -21,7 +21,7 @@ inline HalfBits bits_of(Floats x) {
   using Unsigned = VectorOf<float>::Unsigned;
   const Unsigned bits = reinterpret_cast<Unsigned>(x);
   const Unsigned rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;  // to nearest even
-  const Unsigned result = x == x ? rounded : ((bits >> 16) | 0x40);     // keeps NaN quiet
+  const Unsigned result = x == x ? rounded : ((bits >> 16) | 0x40);     // NaN must not become infinity
   return __builtin_convertvector(result, HalfBits);
 }
 template <>

@@ -49,7 +49,7 @@ struct Bits {
   static constexpr T whole = single ? T(0x1p23) : T(0x1p52);
 };
 
-/// |x|. This function and the next ones change only the sign bit, so NaN and zeros of both signs need no special case.
+/// |x|. This function and with_sign_of() change only the sign bit, so NaN and zeros of both signs need no special case.
 template <class T>
 inline Lanes<T> absolute(Lanes<T> x) {
   return Lanes<T>::from_bits(x.bits() & ~Bits<T>::sign);
@@ -59,7 +59,8 @@ inline Lanes<T> with_sign_of(Lanes<T> x, Lanes<T> sign) {
   return Lanes<T>::from_bits((x.bits() & ~Bits<T>::sign) | (sign.bits() & Bits<T>::sign));
 }
 
-/// Rounds to integers: exact, and zeros keep their sign. NaN and numbers beyond `whole` are unchanged.
+/// Rounds to the nearest integer. The next functions round down, up and towards zero. All are exact and keep the sign
+/// of zeros. NaN and numbers beyond `whole` are unchanged.
 template <class T>
 inline Lanes<T> rint(Lanes<T> x) {
   const Lanes<T> size = absolute(x), whole = Bits<T>::whole;
@@ -94,8 +95,8 @@ inline Lanes<T> polynomial(Lanes<T> x, const Coefficients<T, count>& of) {  // H
   return y;
 }
 
-/// Floats as two vectors of doubles, and back. Used where float precision is not enough for intermediate values
-/// (quotients, reduced arguments, logarithms of powers).
+/// A vector of floats as two vectors of doubles. Used where float precision is not enough for intermediate values
+/// (quotients, reduced arguments, logarithms of powers). widened() and narrowed() convert between the two forms.
 struct Wide {
   Lanes<double> low, high;
 };

@@ -22,7 +22,7 @@ template <class T>
 struct ByPowersOfTwo {
   Lanes<T> k, f;  ///< x = 2^k (1 + f)
 };
-/// Splits positive finite numbers.
+/// Computes k and f of positive finite numbers.
 template <class T>
 inline ByPowersOfTwo<T> split_exponent(Lanes<T> x) {
   using Unsigned = typename VectorOf<T>::Unsigned;
@@ -71,12 +71,12 @@ inline Lanes<T> log(Lanes<T> x) {
   return with_edges_of_log(x, logarithm<T>(k, f, Lanes<T>(0)));
 }
 
-/// log(1 + x) to within 2 ulp. The rounding error of u = 1 + x is added to u's f.
+/// log(1 + x) to within 2 ulp. The rounding error of u = 1 + x (`lost`) is added to the f of u.
 template <class T>
 inline Lanes<T> log1p(Lanes<T> x) {
   const Lanes<T> u = Lanes<T>(1) + x, big = u - Lanes<T>(1), lost = (Lanes<T>(1) - (u - big)) + (x - big);
   const auto [k, f] = split_exponent(u);
-  const Lanes<T> part = lost / u * (Lanes<T>(1) + f);  // lost 2^-k
+  const Lanes<T> part = lost / u * (Lanes<T>(1) + f);  // equals lost 2^-k
   const Lanes<T> sum = f + part, rest = part - (sum - f);
   return select(u == Lanes<T>(1), x, with_edges_of_log(u, logarithm(k, sum, rest)));
 }

@@ -37,7 +37,8 @@ decltype(auto) visit_wide(DType dtype, F&& f) {
 template <class C>
 using accumulator_t = std::conditional_t<std::is_floating_point_v<C>, double, int64_t>;
 
-/// Calls f.template operator()<T>() with the element type `dtype`, which computes in C.
+/// Calls f.template operator()<T>() with the C++ type T of `dtype` if T is C or computations on T use C. Otherwise does
+/// nothing.
 template <class C, class F>
 void visit_stored(DType dtype, F&& f) {
   visit(dtype, [&]<class T> {

@@ -15,7 +15,8 @@ inline Lanes<float> power(Lanes<float> x, Lanes<float> y) {
   const auto part = [](L k, L f, L inverse, L y) {  // the series have as many terms as float precision needs
     constexpr auto tail = atanh_series<double, 6>(3);
     constexpr auto factorials = inverse_factorials<double, 9>(0, 1, false);
-    inverse = multiply_add(multiply_add(-(f + L(2)), inverse, L(1)), inverse, inverse);  // a Newton step
+    // A Newton step doubles the number of correct digits.
+    inverse = multiply_add(multiply_add(-(f + L(2)), inverse, L(1)), inverse, inverse);
     const L s = f * inverse, z = s * s, half_square = L(0.5) * f * f;
     const L log = multiply_add(k, L(0.69314718055994530942),
                                f - (half_square - s * multiply_add(z, polynomial(z, tail), half_square)));

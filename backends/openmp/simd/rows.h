@@ -8,7 +8,7 @@
 
 namespace gradus::openmp_detail {
 
-/// A loop nest that is not empty, without one of its axes.
+/// Returns a copy of the loop nest, which must not be empty, without one of its axes.
 template <int N>
 StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   nest.numel /= nest.shape[axis];
@@ -63,8 +63,8 @@ struct RowsAlong {
 
   /// Buffer size, in elements, for the rows that are processed together.
   int64_t room() const { return together * pitch; }
-  /// Calls f(memory, offsets, rows) for groups of neighbouring rows, in chunks divided by shape. `memory` belongs to
-  /// the thread and has room for `buffers` buffers.
+  /// Calls f(memory, offsets, rows) for groups of neighbouring rows, on several threads. How threads divide the rows
+  /// depends only on the shape. `memory` belongs to the thread and has room for `buffers` buffers of room() elements.
   template <class C, class F>
   void each(int64_t buffers, F&& f) const {
     each_with_room<C>(buffers * room(), std::forward<F>(f));

@@ -327,7 +327,8 @@ inline T sum_of(Vector<T> v) {
   else return sum_of<T, width / 2>(v);
 }
 
-/// The lane sums of `count` vectors, four vectors at a time by adding neighbouring lanes.
+/// sums[j] is the sum of the lanes of v[j], for `count` vectors. Four vectors at a time are summed by adding
+/// neighbouring lanes.
 template <class T, int count>
 inline void lane_sums(const Vector<T>* v, T* sums) {
   if constexpr (kLanes<T> >= 4 && count % 4 == 0) {

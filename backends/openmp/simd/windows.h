@@ -11,8 +11,8 @@
 
 namespace gradus::openmp_detail {
 
-/// Returns true for images (N, C, H, W) whose channels are contiguous. has_dense_planes: true if their planes have no
-/// gaps.
+/// has_channels_last() returns true for images (N, C, H, W) whose channels are contiguous, has_dense_planes() for
+/// images whose planes have no gaps.
 inline bool has_channels_last(const StridedLayout& x) { return x.shape[1] > 1 && x.strides[1] == 1; }
 inline bool has_dense_planes(const StridedLayout& x) {
   return (x.shape[3] == 1 || x.strides[3] == 1) && (x.shape[2] == 1 || x.strides[2] == x.shape[3]);
@@ -22,7 +22,7 @@ inline bool has_dense_planes(const StridedLayout& x) {
 /// position i step + tap.at of the source.
 struct WindowAxis {
   struct Tap {
-    int64_t index, at;  ///< index: row (column) of the window
+    int64_t index, at;  ///< `index` is a row (or column) of the window
   };
   int64_t size, out_begin, out_step, step, source;
   std::vector<Tap> taps;

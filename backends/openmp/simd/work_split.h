@@ -9,8 +9,8 @@ namespace gradus::openmp_detail {
 
 inline constexpr int64_t kWantedStretches = 64;
 
-/// Outer elements that are processed together: `count` neighbours along the innermost outer axis, starting at outer
-/// element `begin`.
+/// Outer elements (results of a reduction) that are processed together: `count` neighbours along the innermost outer
+/// axis, starting at outer element `begin`.
 struct LaneBlock {
   int64_t begin, count;
 };
@@ -30,7 +30,8 @@ struct WorkSplit {
   }
   int64_t width() const { return std::min(most, lanes); }
 
-  /// Calls f(block, stretch, begin, end) on several threads.
+  /// Calls f(block, stretch, begin, end) for each block and each segment, which consists of inner elements [begin,
+  /// end), on several threads.
   template <class F>
   void each(F&& f) const {
     parallel_for(blocks * stretches, ceil_div(kGrain, width() * std::clamp<int64_t>(inner, 1, length)),

@@ -82,8 +82,9 @@ __device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mb
       "l"(&tensor), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// Starts the copy of a box of im2col_map() from channel c and position (w, h) of image n on, with every position
-/// shifted by (s, r); the barrier counts its bytes.
+/// Starts the copy of a box of a tensor that im2col_map() describes. The box begins at channel c and position (w, h) of
+/// image n, and every position is shifted by (s, r), the offset of a filter element. The barrier counts the bytes of
+/// the box.
 __device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c, int w,
                                        int h, int n, int s, int r) {
   asm volatile(

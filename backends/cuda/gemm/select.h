@@ -12,7 +12,7 @@ namespace gradus::cuda_detail {
 
 enum class GemmAlgorithm : uint8_t {
   integer,      ///< integer_matmul.cu: integers and booleans
-  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no shared memory
+  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no tiles in shared memory
   small_tiles,  ///< small_matmul.cu: results that do not fill the device; tiles in shared memory
   library,      ///< library.cpp: cuBLASLt
 };
@@ -51,8 +51,8 @@ struct GemmPlan {
   bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements are loaded at once
 
   LibraryMatrix a = {}, b = {}, y = {};  ///< library
-  int64_t batch = 1;                     ///< library: number of products …
-  int64_t batch_steps[3] = {};           ///< … and elements from one matrix of a, b and y to the next
+  int64_t batch = 1;                     ///< library: number of products
+  int64_t batch_steps[3] = {};           ///< library: distances between successive matrices of a, b and y, in elements
 
   /// The implementation name that observers see: "small_dots", "cublaslt", …
   const char* name() const;

@@ -7,7 +7,7 @@
 //   order.
 // small_tiles: results that do not fill the device.
 //   Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x 32 results; each
-//   warp multiplies its share of K, 8 of the depth a round, and a thread computes 4 x 4 sums.
+//   warp multiplies its share of K, in rounds of 8 elements along K, and a thread computes 4 x 4 sums.
 //   Pipeline: registers hold the tiles of the next round while the warp multiplies its tiles in shared memory. No warp
 //   waits for another before the end, where the sums of the warps, then of the cluster's blocks, are added.
 // Deterministic: all sums are added in an order that depends only on the plan.

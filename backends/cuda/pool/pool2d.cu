@@ -4,8 +4,9 @@
 // Layout: x (N, C, H, W), y (N, C, P, Q), any strides.
 // Grid: x = blocks of a grid-stride loop over vectors of the result.  Block: 256 threads; a thread computes one vector
 // a step: channels of a channels-last pixel, otherwise one column of a row.
-// pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the sizes are constants, and a vector may
-// also consist of up to 16 bytes of columns: two columns of the image for each column of y.
+// pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the window's sizes are compile-time
+// constants, and a vector may also consist of neighbouring columns: up to 16 bytes of a row of the image, with two
+// columns for each column of y.
 // backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which lie in the same
 // four windows.
 // Deterministic: one thread computes the whole sum of a pixel, in the order of the windows.

@@ -45,7 +45,7 @@ struct Recurrence {
   }
 };
 
-// `rows` has the offsets of y, x and b.
+// A thread computes one row a step. rows.offsets() returns the offsets of a row in y, x and b.
 template <class Op, class T>
 __global__ void __launch_bounds__(kThreads) thread_rows_kernel(Geometry<3> rows, Row row, Op op, const T* x, T* y) {
   using A = typename Op::A;

@@ -11,7 +11,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The weights of a thread's rows for a tap, loaded in vectors of 16 bytes from four rows on.
+/// The weights of a thread's rows for a tap, which are loaded in vectors of 16 bytes if there are four rows or more.
 template <int kRows>
 struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];

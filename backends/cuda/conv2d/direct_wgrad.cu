@@ -16,7 +16,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kQuad = 4;  // neighbouring positions
+constexpr int kQuad = 4;  // a quad: positions of a row that a thread processes in a step
 
 /// The constants of the kernel with the sizes kDirectWgradSizes[kIndex]. Vectors of dy run along filters or pixels.
 template <int kIndex>
@@ -47,7 +47,7 @@ struct Shape {
 struct DirectWgradArgs : DirectWgradTiling {
   ImplicitGemm g;
 };
-constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // a window that does not exist; a flag: its quad is cut
+constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // values of `windows`: no window; flag: a row ends inside the quad
 
 /// Starts to copy the lines of x that a tile reads.
 template <class T, class S>
@@ -171,7 +171,7 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
   for (int c = 0; c < S::kChannels; ++c, window += plane_size)
 #pragma unroll
     for (int r = 0; r < S::kSide; ++r) {
-      constexpr int kRest = S::kSide - 1;  // beyond the quad
+      constexpr int kRest = S::kSide - 1;  // elements of the window beyond the quad
       float values[kQuad + kRest];
       const float* const line = window + r * pitch;
       const auto front = *reinterpret_cast<const Vec<float, kQuad>*>(line);

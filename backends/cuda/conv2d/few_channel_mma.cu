@@ -27,7 +27,7 @@ constexpr int kFewChannelStep = 16;  // pixels that a warp multiplies at a time
 
 /// The argument of the kernels: the tiles and the convolution.
 struct FewChannelArgs : FewChannelTiling {
-  ImplicitGemm g;  // y from x
+  ImplicitGemm g;  // of fprop, from x to y
 
   /// A tile: its image, its first row and first pixel of y, and its number of pixels.
   struct Tile {
@@ -118,8 +118,9 @@ __device__ uint32_t word_of(const T (&elements)[4 / sizeof(T)]) {
   else return __float_as_uint(multiplicand<MathMode::tf32>(elements[0]));
 }
 
-/// The filter, in its group, of element e of a lane's sums of the j-th product. Filters are numbered so that a lane
-/// ends with whole vectors, adjacent to those of the other lanes of its pixel.
+/// The filter to which element e of a lane's sums of the j-th product belongs, as an index in its group; `part` is the
+/// lane's index among the four lanes of a pixel. The filters are permuted so that a lane's sums form whole vectors of
+/// neighbouring filters, next to those of the pixel's other lanes.
 template <class T>
 __device__ int filter_of(int j, int part, int e) {
   return sizeof(T) == 2 ? part * 8 + j * 2 + e : j / 2 * 16 + part * 4 + j % 2 * 2 + e;
@@ -300,7 +301,8 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
                  filter = first_filter + group * 2 * kRows;
   const bool exists = filter < filters;
 
-  // A lane's column in a block of eight is its group. The taps are followed by the column of ones, then by zeros.
+  // In each block of eight columns, a lane loads the column whose index is its `group`. The taps are followed by the
+  // column of ones, then by zeros.
   uint32_t taps[kColumns], inside[kColumns], instead[kColumns];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {

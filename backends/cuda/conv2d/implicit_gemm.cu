@@ -69,7 +69,8 @@ struct GemmShared {
     __syncthreads();
   }
 
-  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, relu(sum + bias).
+  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, the results, with bias
+  /// and ReLU, in `output`.
   template <class Mma, class T>
   __device__ void store_epilogue(const ImplicitGemm& gemm, const Steps& steps, const GemmBlock<Tile>& block,
                                  const Mma& mma, bool relu, T* output, float* partial) const {

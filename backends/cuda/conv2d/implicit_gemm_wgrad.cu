@@ -43,7 +43,7 @@ struct WgradBlock {
 struct PixelCoord {
   uint32_t dy, x, taps;
 };
-constexpr uint32_t kNowhere = ~uint32_t{0};  // dy of a pixel beyond the end
+constexpr uint32_t kNowhere = ~uint32_t{0};  // PixelCoord::dy of a pixel beyond the end
 /// A column: the distance in bytes of its channel and tap from the window's corner, and the bit of its tap in
 /// PixelCoord::taps (0 beyond the last column).
 struct ColumnCoord {
@@ -95,8 +95,8 @@ struct Share {
   }
 };
 
-/// A thread's share of a step, loaded through registers; meanwhile the coordinates of the step after it are computed.
-/// Which taps of a pixel are inside the image is a bit mask, which a block computes once for each pixel. dbias is
+/// A thread's share of a step, loaded through registers; meanwhile the coordinates of the step after it are computed. A
+/// bit mask, which a block computes once for each pixel, tells which taps of the pixel are inside the image. dbias is
 /// summed from the dy that a thread loads anyway.
 template <MathMode kMode_, class T, class Tile_, bool kByChannel>
 struct RegisterLoader {
@@ -118,7 +118,7 @@ struct RegisterLoader {
   Shared& shared;
   const char *gradients, *images;
   uint32_t next, row_step, rows;  // next pixel to load; bytes from row to row of dy; rows that exist
-  int64_t before;                 // bytes from the first image back to the farthest padding
+  int64_t before;                 // bytes from the first pixel of x back to the first pixel of its padding
   int stage = 0;
   T left[Left::kCount], right[Right::kCount];
   float bias[Left::kCount] = {};
@@ -216,7 +216,7 @@ struct AsyncLoader {
                        kBlocks = implicit_blocks(kMode, kWarps);
   static constexpr bool kColumnsFirst = true;
   static constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  // x: half a warp copies a column, one pixel a lane; the other half the column four rows further, in other banks.
+  // x: each half of a warp copies a column, one pixel a lane. The two columns are four rows apart, in different banks.
   static constexpr int kWarpShare = kColumns / kWarps, kLoaded = kWarpShare / 2;
   // dy: four neighbouring threads copy a row.
   static constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = ceil_div(kRows, kRowStep);
@@ -339,7 +339,7 @@ void run(const ConvCall& call, const Launch& launch) {
 }  // namespace
 
 void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch) {
-  const auto [rows, columns] = call.plan.tile;  // which are exchanged in shared memory
+  const auto [rows, columns] = call.plan.tile;  // AsyncLoader exchanges them in shared memory
   visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
                                                 [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
 }

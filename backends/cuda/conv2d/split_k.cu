@@ -11,9 +11,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// `to` is the output or dw (K, C / groups, R, S), `bias` is added or is dbias (K). With one thread for a result,
-// neighbouring threads compute neighbours in dw, and the cache holds whole lines of the parts for the block; otherwise
-// neighbouring threads read neighbours in the parts.
+// `to` is the output or, for wgrad, dw (K, C / groups, R, S). `bias` (K) is added to the output; for wgrad, dbias is
+// stored there. If one thread computes a result, neighbouring threads compute neighbours in dw, and the cache holds
+// whole lines of the parts for the block; otherwise neighbouring threads read neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
     split_k_reduce_kernel(ImplicitGemm g, const compute_t<T>* partial, uint32_t splits, uint32_t results,

@@ -42,7 +42,7 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
   using Shared = FpropShared<T, kLineBytes, kFilters>;
   constexpr uint32_t kRowBytes = Shared::kFilterBytes / 3;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
-  // Each chunk of the first tile is followed by its filters, in the order of their use.
+  // After each chunk of the block's first tile, the filters of this chunk are loaded, in the order of their use.
   const auto load_filters = [&](int chunk, int row) {
     const int channel = chunk * Shared::kChannels, r = kFlipped ? 2 - row : row;
     barriers.filters[chunk][r].expect_tx(kRowBytes);
@@ -116,8 +116,8 @@ struct OutputPixel {
   }
 };
 
-/// Adds the bias, applies ReLU and stores 16 bytes of neighbouring filters a lane. `to` points to the first filter of
-/// this block in the image's first pixel.
+/// Adds the bias, applies ReLU and stores the results; a lane stores 16 bytes of neighbouring filters at a time. `to`
+/// points to the first filter of this block in the image's first pixel.
 template <class T, int kEights>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const float (&bias)[kEights][2], bool relu,
                                const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
     int last_slot = 0;
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
-      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // so that `full` cannot be that of round - 2
+      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // else full.wait() could return for round - 2
       barriers.full[slot].wait(round % 2);
       multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
                                                   shared.filters + chunk * shared.kFilterBytes, barriers.filters[chunk],

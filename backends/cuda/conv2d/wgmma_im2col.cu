@@ -144,7 +144,7 @@ template <class T, ConvPass kPass, int kColumns>
 __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], Im2colRing ring,
                          Im2colBarriers& barriers) {
   constexpr bool kTransposeA = kPass == ConvPass::backward_weight, kTransposeB = kPass != ConvPass::forward;
-  constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 of depth, in units of 16 bytes
+  constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 depths, in units of 16 bytes
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) sums[i / 4][i % 4] = 0;
   int before = -1;  // the slot of the previous step

@@ -10,8 +10,8 @@
 // Grid: x = split-K blocks that share the tiles, y = chunks of 32 or 64 channels, z = groups of 32 or 64 filters.
 // Block: 512 threads; warpgroup r of the first three computes row r of the taps, up to 96 sums a thread; the fourth
 // starts the TMA copies, masks dy and sums dbias. If there are few tiles and no mask, a block computes only one row of
-// taps (y counts these, too), one tap a warpgroup: that takes a third of the splits, whose sums have to be stored and
-// added.
+// taps (y counts these, too), one tap a warpgroup: a third of the splits then fills the device, so that fewer sums have
+// to be stored and added.
 // Pipeline: a ring of slots; the barrier `full` opens when a tile is loaded, `ready` when it is masked, `empty` when it
 // has been multiplied.
 // Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.
@@ -81,7 +81,7 @@ struct WgmmaWgrad {
   }
 };
 
-/// A thread of the fourth warpgroup: 8 neighbouring filters of every 16th or 32nd pixel of dy.
+/// What a thread of the fourth warpgroup processes: 8 neighbouring filters of every 16th or 32nd pixel of dy.
 template <class T>
 struct MaskLane {
   float sums[8] = {};

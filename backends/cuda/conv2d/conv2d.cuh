@@ -33,7 +33,7 @@ struct Tap {
 /// Returns true if 0 <= i < size, with one comparison.
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
-/// A convolution, as an implicit GEMM, as a kernel argument. Sizes are per group.
+/// A kernel argument that describes a convolution as an implicit GEMM. Sizes are per group.
 struct ImplicitGemm {
   uint32_t rows, positions, depth;  // output channels; output positions N * height * width; taps
   uint32_t in_channels;
@@ -46,7 +46,7 @@ struct ImplicitGemm {
   int64_t weight_group, bias_step;
   uint32_t columns, per_split;  // wgrad: taps, plus the column of ones if there is a bias; positions of a split
 
-  /// (n, h, w) of an output position, or (channel, r, s) of a tap.
+  /// The indices (n, h, w) of an output position, or (channel, r, s) of a tap.
   struct Place {
     uint32_t outer, h, w;
   };
@@ -124,7 +124,8 @@ struct ImplicitGemm {
     const C value = static_cast<C>(gradient[counts ? out_offset(place_of(position)) + row * out.c : 0]);
     return counts ? value : C(0);
   }
-  /// The (rows, columns) sums of a split and a group in partial (splits, groups, rows, columns).
+  /// The address of the sums (rows, columns) of a split and a group in the array `partial` (splits, groups, rows,
+  /// columns).
   template <class C>
   __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
     return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;

@@ -26,12 +26,12 @@ struct Shape {
   static constexpr int kSide = kSizes.side, kChannels = kSizes.channels, kFilters = kSizes.filters;
   static constexpr int kGroups = kSizes.groups, kThreads = kSizes.threads, kWarps = kThreads / 32;
   static constexpr int kVec = kSizes.vec, kVecs = kQuad * kFilters / kVec;       // elements of a vector; vectors a step
-  static constexpr int kAhead = kSizes.ahead, kStages = kAhead + 1;              // steps
+  static constexpr int kAhead = kSizes.ahead, kStages = kAhead + 1;              // steps copied ahead; their buffers
   static constexpr int kTaps = kChannels * kSide * kSide, kColumns = kTaps + 1;  // the last column is the bias's
   // Neighbouring lanes take neighbouring filters if these are adjacent in memory, otherwise neighbouring pixels.
   static constexpr int kLaneGroups = kSizes.lane_groups(), kWarpGroups = kGroups / kLaneGroups;
   static_assert(kWarps % kWarpGroups == 0);
-  static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
+  static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // kSharers: lanes that share a group
   static constexpr int kPadded = round_up(kSums, kSharers);
   // The first column of a quad is a multiple of four. If kMayCut, a row may end in the middle of a quad, at kCutAt.
   static constexpr int kCutAt = kSizes.row_unit();
@@ -88,7 +88,7 @@ struct GradientLoader {
   const DirectWgradArgs& args;
   const Steps steps{u32(args.g.out.n), u32(args.g.out.c), u32(args.g.out.h), u32(args.g.out.w)};
   const T *dy, *mask;  // from the thread's first filter on
-  DyVec* own;          // (stages, vectors)
+  DyVec* own;          // where this thread's copies are stored: (stages, vectors)
   uint32_t filters;    // number of filters from the thread's first filter on
   Position first, quad;
   DirectWgradTiling::Tile tile;
@@ -139,7 +139,7 @@ struct GradientLoader {
       if (quad.row >= args.band.divisor) quad.row -= args.band.divisor, ++quad.image;
     }
   }
-  /// Reads the quad of a stage, as 0 where the mask is not positive.
+  /// Reads the quad of a stage into `gradient`, which becomes 0 where the mask is not positive.
   __device__ void read_quad(float (&gradient)[S::kFilters][kQuad], int stage) const {
     const DyVec* const from = own + stage * kStageVecs * S::kThreads;
 #pragma unroll

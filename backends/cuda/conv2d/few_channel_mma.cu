@@ -48,7 +48,7 @@ struct FewChannelArgs : FewChannelTiling {
     const uint32_t row = g.out_width.split(column);
     return pixel < tile.count ? origin + row * row_step + column * column_step : zeros;
   }
-  /// The distance of a tap from pixel_at(); beyond the last tap, that of the first.
+  /// The distance in bytes of a tap from pixel_at(). An index beyond the last tap gets the distance of the first tap.
   __device__ uint32_t tap_at(uint32_t index) const {
     if (index >= g.depth) return 0;
     const ImplicitGemm::Place at = g.place_of_tap(index);
@@ -111,7 +111,7 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
   return word;
 }
 
-/// 4 bytes of depth: two half-type elements, or one element rounded to TF32.
+/// Packs 4 bytes of depth into a word: two half-type elements, or one element rounded to TF32.
 template <class T>
 __device__ uint32_t word_of(const T (&elements)[4 / sizeof(T)]) {
   if constexpr (sizeof(T) == 2) return pair(elements[0], elements[1]);
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
-      for (int j = 0; j < 4 * kGroups; ++j) {  // the lane holds column `row` of the product
+      for (int j = 0; j < 4 * kGroups; ++j) {  // of the product's columns, a lane holds number `row`
         const uint32_t filter = first_filter + j / 4 * kGroup + filter_of<T>(j % 4, row / 2, row % 2);
         const T* const from = weight + filter * args.g.weight.n;
         T elements[kOfWord];
@@ -256,7 +256,7 @@ void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
         if (plan.tile.rows > kGroup) return run.template operator()<kSteps, 2>();
       run.template operator()<kSteps, 1>();
     };
-    switch (ceil_div(call.gemm.depth * sizeof(T), 32u)) {  // steps
+    switch (ceil_div(call.gemm.depth * sizeof(T), 32u)) {  // number of steps, each of 32 bytes of depth
       case 1: return of_groups.template operator()<1>();
       case 2: return of_groups.template operator()<2>();
       case 3: return run.template operator()<3, 1>();
@@ -287,7 +287,7 @@ inline constexpr int kBlocks = few_channel_wgrad_blocks(16 * kRows, 8 * kColumns
 template <int kRows, int kColumns>
 using Sums = float[16 * kRows][8 * kColumns + 1];
 
-// partial: (blocks, filters, columns).
+// Sums dw and dbias over a block's tiles, and stores the sums in `partial` (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
 __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
     few_channel_mma_wgrad_kernel(FewChannelArgs args, const T* __restrict__ dy, const T* __restrict__ mask,

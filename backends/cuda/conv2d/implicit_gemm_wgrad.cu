@@ -104,7 +104,7 @@ struct RegisterLoader {
   using Element = T;
   using Loop = RegisterLoop;
   static constexpr MathMode kMode = kMode_;
-  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns;  // left: dy (BM, BK), right: x (BN, BK)
+  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns;  // left is dy, right is x
   static constexpr int kDepth = kRowDepth<T>, kBlocks = 2;
   static constexpr bool kColumnsFirst = false;
   using Left = Share<T, Tile, kRows, kByChannel>;
@@ -186,9 +186,10 @@ struct RegisterLoader {
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   }
-  /// Stores dbias in `to`, with `columns` elements from row to row. `memory` is that of the stages, now unused.
+  /// Stores dbias in `to`, where neighbouring rows are g.columns elements apart. `memory` is the memory of the stages,
+  /// which are no longer used.
   __device__ void store_bias(float* to, void* memory) {
-    auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (BM, BK)
+    auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (kRows, kDepth)
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i)
       if (Left::inside(i)) sums[Left::row(i)][Left::depth(i)] = bias[i];
@@ -211,7 +212,7 @@ struct AsyncLoader {
   using Element = float;
   using Loop = AsyncLoop;
   static constexpr MathMode kMode = MathMode::fma;
-  static constexpr int kRows = Tile::kColumns, kColumns = Tile::kRows;  // left: x (BM, BK), right: dy (BN, BK)
+  static constexpr int kRows = Tile::kColumns, kColumns = Tile::kRows;  // left is x, right is dy
   static constexpr int kDepth = kRowDepth<float>, kWarps = Tile::kThreads / 32,
                        kBlocks = implicit_blocks(kMode, kWarps);
   static constexpr bool kColumnsFirst = true;

@@ -72,8 +72,8 @@ template <class T, int kFilters>
 using FpropSums =
     std::conditional_t<kFiltersAreRows<T, kFilters>, float[kWgmmaPixels / 8][4], float[kBlocks][kFilters / 8][4]>;
 
-/// Starts sums += the product of a chunk. The filters are (9, K, C) for fprop and (9, C, K) for dgrad, which flips
-/// them.
+/// Starts the asynchronous products that add a chunk of channels to `sums` (the first chunk sets them). The filters are
+/// (9, K, C) for fprop and (9, C, K) for dgrad, which flips them.
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
 __device__ void multiply(FpropSums<T, kFilters>& sums, uint32_t tile, uint32_t filters, Mbarrier (&have_filters)[3],
                          int pitch, bool accumulate) {

@@ -28,7 +28,8 @@ struct Im2colBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
 };
 
-/// The results: an image of T or, for wgrad, `rows` filters of `pitch` elements, as T or as parts in float32.
+/// Where results are stored: in `to`, which is an image or, for wgrad, `rows` filters of `pitch` elements; or, if
+/// `partial` is not null, there as float32 parts of split-K.
 template <class T>
 struct Im2colResult {
   T* to;
@@ -66,8 +67,8 @@ struct Im2colWork {
     const uint32_t image = tiling.height.split(i);
     return {static_cast<int>(image), static_cast<int>(i), static_cast<int>(index)};
   }
-  /// Starts the copy of 64 channels, from `channel` on, of what tap (r, s) of the phase reads for the positions from
-  /// `at` on.
+  /// Starts the copy of a box: what tap (r, s) of the phase reads for the positions from `at` on, in the 64 channels
+  /// from `channel` on.
   __device__ void load_im2col(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
                               const Position& at, int r, int s) const {
     tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],

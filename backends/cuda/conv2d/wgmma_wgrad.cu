@@ -118,7 +118,8 @@ struct MaskLane {
     asm("set.gt.u32.%3x2 %0, %1, %2;" : "=r"(counts) : "r"(mask), "r"(0), "C"(kPtxType<T>));
     return dy & counts;
   }
-  /// The first of the 8 filters: TMA has swizzled the 16-byte pieces of a line by the line's address.
+  /// The first of this thread's 8 filters. It depends on the line, because TMA has swizzled the 16-byte pieces of a
+  /// line by the line's address.
   template <int kFilterBytes>
   __device__ uint32_t filter() const {
     const uint32_t piece = lane * 16 % kFilterBytes / 16;
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(kWgradThreads, 1)
                                                                            sums[j][3]};
 }
 
-/// Adds the splits; kReduceLanes threads share a vector.
+/// Adds the sums of all splits, and stores dw and dbias. kReduceLanes threads share a vector of four sums.
 constexpr int kReduceLanes = 16, kReduceVecs = 16;
 template <class T, int kChannels, int kFilters>
 __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)

@@ -8,7 +8,7 @@
 
 namespace gradus::cuda_detail {
 
-/// The value of the lane whose number differs from this lane's in the bit `step`.
+/// Returns the `value` of the lane whose number differs from this lane's number only in the bit `step`.
 template <class A>
 __device__ A shfl_xor(const A& value, int step) {
   if constexpr (std::is_arithmetic_v<A>) return __shfl_xor_sync(0xffffffffu, value, step);

@@ -74,7 +74,8 @@ __device__ inline void store_shared(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/// Transposes an 8 x 8 matrix of half types. Lane l has two neighbouring elements of row l / 4.
+/// Transposes an 8 x 8 matrix of half types that is distributed over the lanes of a warp. Before and after the call,
+/// lane l has two neighbouring elements of row l / 4.
 __device__ inline uint32_t transpose_matrix(uint32_t word) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));

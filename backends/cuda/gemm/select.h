@@ -45,12 +45,12 @@ struct GemmPlan {
   /// Offsets of dense copies in the workspace; empty if the operand itself is used.
   std::optional<size_t> a_copy = {}, b_copy = {}, y_copy = {};
 
-  GemmTile tile = {};    ///< small_*
+  GemmTile tile = {};    ///< small_*: the tile of a block
   uint32_t split_k = 1;  ///< small_tiles: blocks of a cluster that share K; their sums are added in order
   uint32_t threads = 0;  ///< small_*: threads of a block
   bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements are loaded at once
 
-  LibraryMatrix a = {}, b = {}, y = {};  ///< library
+  LibraryMatrix a = {}, b = {}, y = {};  ///< library: the matrices as cuBLASLt reads them
   int64_t batch = 1;                     ///< library: number of products
   int64_t batch_steps[3] = {};           ///< library: distances between successive matrices of a, b and y, in elements
 

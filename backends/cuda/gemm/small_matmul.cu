@@ -104,7 +104,7 @@ class TileLoader {
     C value[kDepth][kSize + kPad];
   };
 
-  // `data` points to the block's first element. From there, the matrix has `size` more rows or columns.
+  // `data` points to the first element of the block's tile. From there on, the matrix has `size` rows or columns.
   __device__ TileLoader(const T* data, int depth_step, int step, int K, int size, bool vectorized)
       : K_(K), size_(size), vectorized_(vectorized), along_tile_(depth_step != 1), depth_step_(depth_step) {
     // Neighbouring lanes load neighbours in memory.
@@ -131,7 +131,7 @@ class TileLoader {
       for (int i = 0; i < kValues; ++i) values_[i] = inside(i) ? static_cast<C>(from[i * jump_]) : C(0);
     }
   }
-  // Stores the registers in shared memory.
+  // Stores in shared memory what load_tile() loaded.
   __device__ void store_tile(Tile& tile) const {
     C* to = &tile.value[depth_][index_];
     const int jump = next_depth_ * (kSize + kPad) + next_index_;

@@ -56,8 +56,8 @@ struct Gather {
 
 constexpr uint32_t kNowhere = ~uint32_t{0};
 
-// Computes the place in y, numbered in logical order, of each item of x. The offsets `at` are those in the index, and
-// in the logical order of y without the axis.
+// Computes the place in y, numbered in logical order, of each item of x. `at` has the item's offset in the index, and
+// the number of the place that the item would have with index 0.
 struct FindPlace {
   Axis axis;
   const int64_t* index;

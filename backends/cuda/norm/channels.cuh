@@ -52,7 +52,7 @@ struct ChannelIterator : ChannelTiling {
   /// The offset of the first element of the channel that this thread leads.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
-  /// The vectors i, i + lanes, …, i + (number - 1) lanes of this thread.
+  /// A run of this thread's vectors: i, i + lanes, …, i + (number - 1) lanes, where lanes is 1 << lanes_log2.
   struct Run {
     uint32_t i, number;
   };

@@ -103,8 +103,9 @@ uint32_t slice_pitch(const View& x) {
   return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? static_cast<uint32_t>(pitch) : 0;
 }
 
-/// Plans batch norm: statistics over all axes except the channels', images of one layout (null data: absent), and
-/// parameters that are broadcast along the axes (null: absent). Returns false if the problem is not of this kind.
+/// Plans the kernels for batch norm. They need statistics over all axes except that of the channels, images of one
+/// layout (null data: absent), and parameters that depend only on the channel (null: absent). Returns false if these
+/// conditions are not met.
 bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                    std::initializer_list<View> parameters, bool takes_sums, const DeviceProperties& device) {
   const View& x = *images.begin();

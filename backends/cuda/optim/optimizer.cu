@@ -39,7 +39,7 @@ struct TensorTable {
   };
   Tensor tensors[kMaxTensors];
   int count = 0;
-  uint32_t blocks = 0;  // in the grid
+  uint32_t blocks = 0;  // of the grid
 
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};
@@ -111,7 +111,7 @@ __device__ bool are_aligned(const Entry<T, G, H>& entry) {
   return result;
 }
 
-// The StepBlock: doubles, `step` elements apart.
+// The values of the StepBlock (core/kernel_args.h): doubles that are `step` elements apart.
 struct Block {
   const double* data;
   int64_t step;

@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The range of windows, from `first` to `last`, that contain a position of an axis.
+// The windows along an axis that contain a position: those with the indices `first` to `last`.
 struct Windows {
   int first, last;
 };
@@ -97,7 +97,8 @@ __device__ Windows windows_over(int at, const Pool2dGeometry& window, int axis, 
   return {first, min(static_cast<int>(stride.quotient(padded)), count - 1)};
 }
 
-// A thread computes one vector of dx a step, from kVec neighbours of dy in each window that contains it.
+// In each step, a thread computes one vector of dx. For every window that contains it, the thread loads kVec neighbours
+// of dy.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Pool pool, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {

@@ -26,7 +26,8 @@ struct Row {
   __device__ int64_t place(int64_t k) const { return reverse ? size - 1 - k : k; }
 };
 
-// Computes y[k] from y[k - 1] and element k of the inputs. Only a recurrence has a second input.
+// Fold and Recurrence have a function next(), which computes y[k] from y[k - 1] and element k of the input. Recurrence
+// also has a second input, b, whose element k is at the offset `at`.
 template <ScanOp op, class T>
 struct Fold {
   using A = compute_t<T>;

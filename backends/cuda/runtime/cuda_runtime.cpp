@@ -213,7 +213,8 @@ class CudaRuntime final : public DeviceRuntime {
   CachingAllocator allocator_, pinned_;
 };
 
-// Streams order copies between devices and within a device; `non_blocking` affects only copies from and to the host.
+// Copies between devices and within a device are ordered by streams, and the host never waits for them. `non_blocking`
+// affects only copies from and to the host.
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
   if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;

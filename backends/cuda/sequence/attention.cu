@@ -324,8 +324,8 @@ struct Weight {
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// numbers()[i] = the dot product of row `first` + i of dy, which is in shared memory as row i at `dy`, and row `first`
-// + i of y. The result is 0 for rows from `count` on.
+// Sets numbers()[i] to the dot product of the rows `first` + i of dy and y, or to 0 from row `count` on. Row `first` +
+// i of dy is in shared memory, as row i at `dy`.
 template <int kCount, class T, int kHead, class C>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
                              int first, int count) {

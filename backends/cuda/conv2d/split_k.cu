@@ -1,6 +1,6 @@
 // conv2d, split-K: adds the partial sums that the convolution kernels store in the workspace.
-//   fprop, dgrad: out[i] = sum over splits of partial[split, i], + bias, ReLU;  partial: (splits, groups, rows,
-//   positions).
+//   fprop, dgrad: out[i] = sum over splits of partial[split, i], then bias and ReLU;  partial: (splits, groups,
+//   rows, positions).
 //   wgrad: dw[i] = sum over splits of partial[split, i];  partial: (splits, groups, K, C R S), with one more column if
 //   dbias is asked for. The columns have the order (c, r, s); those of implicit_gemm_wgrad and wgmma_im2col (r, s, c).
 // Grid: x = blocks of 256 / kLanes results.  Block: 256 threads; kLanes threads (1, 8 or 32) compute a result: each

@@ -1,5 +1,5 @@
 // conv2d fprop and dgrad, 3x3 with padding 1: half types, and fprop of TF32, on tensor cores of Hopper (wgmma).
-//   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], + bias, ReLU;  in, out, w: NHWC.
+//   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], then bias and ReLU;  in, out, w: NHWC.
 // For dgrad, `in` is dy, `out` is dx, and the filters are flipped and transposed; wgmma transposes them as it reads.
 // Tile: 128 pixels, or some whole rows, of an image. TMA loads the rows of a tile once, with the row above, the row
 // below and a pixel of zeros after each row: a matrix (pixels, C) with W + 1 pixels a row. Tap (r,s) multiplies this

@@ -1,6 +1,6 @@
 // conv2d fprop, dgrad and wgrad, half types on tensor cores of Hopper (wgmma): filters up to 16x16, stride 1 or 2, any
 // padding smaller than the filter.
-//   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], + bias, ReLU
+//   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], then bias and ReLU
 //   dx[n,h,w,c] = sum over k and the r,s of a phase (ConvPhase) of dy[n,p,q,k] w[k,r,s,c]
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p stride + r - padding, …, c];  x, w, y: NHWC
 // An implicit GEMM whose image operand TMA loads in its im2col mode: a box is what one tap reads for neighbouring

@@ -5,7 +5,8 @@
 // Grid: x = blocks of outputs, y = splits of the reduction.  Block: 256 threads, of which `lanes` share an output
 // (ReducePlan).  A thread folds every `lanes`-th vector of its split.
 // Pipeline: a thread has four vectors or eight single elements in flight, because the memory reaches its bandwidth only
-// with some megabytes in flight. The threads of an output are folded in a tree; a second launch folds the splits.
+// with some megabytes in flight. The partial results of an output's threads are folded in a tree; a second launch folds
+// those of the splits.
 // Deterministic: the order of folds depends only on shape, strides, alignment and device.
 //
 // The template parameter Op has a type A of partial results and the functions neutral(), load(element, its index in the

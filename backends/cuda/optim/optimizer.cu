@@ -1,6 +1,6 @@
 // Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
-// Layout: a parameter, its gradient and its states have the same dense layout; Backend's default body updates
-// parameters of which this is not true.
+// Layout: a parameter, its gradient and its states have the same dense layout; the default body of the operator in
+// Backend updates the other parameters.
 // Grid: x = blocks for all parameters, 1,024 elements of one parameter each.  Block: 256 threads; a thread updates four
 // elements.  Deterministic: there are no sums.
 //

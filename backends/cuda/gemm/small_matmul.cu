@@ -1,5 +1,5 @@
 // Matrix products that are too small to fill the device with the tiles of cuBLAS:
-//   y[m,n] = sum over k of a[m,k] b[k,n], (+ bias[n], + y[m,n]: optional).  a (M, K), b (K, N), y (M, N): any strides.
+//   y[m,n] = sum over k of a[m,k] b[k,n] (+ bias[n], + y[m,n]: optional).  a (M, K), b (K, N), y (M, N): any strides.
 //
 // small_dots: few results, with both operands contiguous along K, as in y = x wᵀ.
 //   Grid: x = N / 4, y = M / 8.  Block: 32 to 256 threads for 8 x 4 results; a thread sums its share of K for all 32

@@ -62,7 +62,7 @@ struct Exchange {
     if (threadIdx.x >= kWarp) return;
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.init();
-    __syncwarp();  // puts expect_tx(), which lane 0 executes, after init(), which the whole warp executes
+    __syncwarp();  // lane 0 must call expect_tx() after init(), which the compiler issues for the whole warp
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
   }

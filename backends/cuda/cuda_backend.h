@@ -57,7 +57,7 @@ class CudaBackend : public Backend {
                               const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu(const Conv2dArgs& args) override;
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
-  /// The algorithms from which convolutions choose, in the order of preference (conv2d/select.h).
+  /// The algorithms from which select() chooses one for each convolution, in the order of preference (conv2d/select.h).
   virtual std::span<const cuda_detail::ConvCandidate> conv_candidates() const;
 
   // pool/pool2d.cu

@@ -20,7 +20,7 @@ using cuda_detail::LibraryTiling;
 
 // The convolution that an engine computes: that of the call, or an equivalent one with other operands (flip_transpose).
 struct Convolution {
-  const char* name;  // of the operator
+  const char* name;  // the operator's name, for observers
   const ConvProblem& problem;
   const View &x, &w, &y;  // one of them is the result
   const View* bias;       // null: the engine computes neither bias nor ReLU

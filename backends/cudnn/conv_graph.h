@@ -17,7 +17,7 @@ using cuda_detail::ConvPass;
 /// cached.
 struct EngineRequest {
   ConvPass pass = ConvPass::forward;
-  bool bias = false, relu = false;  // forward
+  bool bias = false, relu = false;  // in the forward pass only
   DType dtype = DType::f32;
   bool channels_last = false;      // the layout of all operands, which are dense and aligned
   std::array<int64_t, 4> x, w, y;  // sizes

@@ -18,7 +18,8 @@ namespace {
 // kernels: 1e-7). No numerical note of cuDNN mentions this, so is_allowed() excludes the engine by number.
 constexpr int64_t kInaccurateWeightEngine = 17;
 
-// Returns true if the engine keeps the rules of the problem (TF32, determinism) according to cuDNN's numerical notes.
+// Returns true if, according to cuDNN's numerical notes, the engine obeys the problem's switches `tf32` and
+// `deterministic` and neither rounds float32 operands nor sums in reduced precision.
 bool is_allowed(const Descriptor& config, const EngineRequest& problem) {
   const auto engines = config.parts(CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1);
   const Descriptor& engine = engines.at(0);
@@ -92,7 +93,7 @@ std::unique_ptr<Engine> choose_engine(const EngineRequest& problem, const Engine
 }
 
 std::unique_ptr<Engine> make_engine(const EngineRequest& problem, const EngineOperands& operands) {
-  const cuda_detail::RelaxedCapture relaxed;  // engines load code, which is not part of a captured graph
+  const cuda_detail::RelaxedCapture relaxed;  // loading an engine's code is otherwise forbidden during a capture
   auto engine = choose_engine(problem, operands, false);
   if (!engine && problem.bias && problem.relu) engine = choose_engine(problem, operands, true);
   return engine;
@@ -108,8 +109,8 @@ void keep_loaded(std::shared_ptr<const Engine> engine) {
 
 }  // namespace
 
-// The engines of one thread. Threads do not share engines, because two threads cannot run some of them at the same
-// time.
+// The engines of one thread. Threads do not share engines, because some engines cannot be run by two threads at the
+// same time.
 class EngineCache {
  public:
   /// The engine for a problem, or null if no engine supports it. Both results are cached.

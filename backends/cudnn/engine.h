@@ -15,7 +15,7 @@ class Engine {
   /// `config` is cuDNN's configuration of an engine for `graph`. run() may be called only if supported() returns true.
   Engine(const EngineRequest& problem, std::shared_ptr<const ConvGraph> graph, Descriptor config, cudnnHandle_t handle);
 
-  /// Returns false if the engine refuses the problem or needs too much scratch memory.
+  /// Returns false if the engine refuses the problem or needs more scratch memory than problem.workspace_limit.
   bool supported() const { return supported_; }
   /// Queues the convolution on this thread's stream.
   void run(const EngineOperands& operands) const;

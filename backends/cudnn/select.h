@@ -9,7 +9,7 @@ namespace gradus::cudnn_detail {
 /// kFused: an engine that also applies bias and ReLU. kFlipped: dgrad as fprop with flipped and transposed filters.
 /// kEngine: an engine for the convolution alone; other kernels apply bias and ReLU afterwards.
 extern const cuda_detail::ConvAlgorithm kFused, kFlipped, kEngine;
-/// kFused and kEngine with TF32. (kFlipped computes in exact float32.)
+/// kFused and kEngine with TF32. kFlipped has no such variant, because it is faster only in exact float32.
 extern const cuda_detail::ConvAlgorithm kFusedTf32, kEngineTf32;
 
 cuda_detail::ConvLaunch launch_fused, launch_flipped, launch_engine;  // conv2d.cpp
@@ -20,8 +20,8 @@ bool is_for_library(const cuda_detail::ConvProblem& problem, const cuda_detail::
 /// The algorithms of the backend "cudnn" in the order of preference: first cuDNN's, then those of the backend "cuda".
 cuda_detail::ConvCandidates conv_candidates();
 
-/// Rewrites the dgrad of a convolution with stride 1 as the fprop of dy with flipped and transposed filters, which are
-/// dense.
+/// Rewrites the dgrad of a convolution with stride 1 as the fprop of dy with flipped and transposed filters. The
+/// flipped filters are a dense array.
 cuda_detail::ConvProblem flip_transpose(const cuda_detail::ConvProblem& problem);
 
 }  // namespace gradus::cudnn_detail

@@ -98,7 +98,8 @@ void run(ConvCandidates candidates, ConvOperands call) {
     const ConvPlan plan = call.algorithm->plan(problem, device);
     const Scratch workspace(plan.workspace_bytes, call.out.device);
     if (call.algorithm->launch(plan, call, workspace.as<std::byte>())) return;
-    // cuDNN has no engine. The algorithms before it cannot run, or are not preferred.
+    // The launch was refused, because cuDNN has no engine for this problem. The algorithms after the refused one
+    // remain; those before it cannot run or are not preferred.
     const auto refused = std::ranges::find(candidates, call.algorithm, &ConvCandidate::algorithm);
     candidates = candidates.subspan(refused - candidates.begin() + 1);
   }
@@ -149,9 +150,9 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
   backward_weight(*this, conv_candidates(), dy, x, dw, {}, geometry);
 }
 
-// Kernels that take the mask apply it themselves; for the others, which read each element of dy many times, dy is
-// masked before. An algorithm that stores_masked masks dy and stores it for dgrad. The wgrad kernel sums dbias if it
-// can.
+// Kernels that take the mask apply it themselves; for the others, which read each element of dy many times, another
+// kernel masks dy first. The wgrad kernel of an algorithm with `stores_masked` also stores the masked dy for dgrad, and
+// that of an algorithm with `sums_bias` also sums dbias.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto& [dy, x, w, y, geometry, dx, dw, dbias, memory] = args;
   struct Choice {

@@ -2,14 +2,14 @@
 // fprop and dgrad have the same form:
 //   fprop  y[k, (n,p,q)]  = sum over (c,r,s) of w[k,c,r,s] x[n, c, p stride - padding + r dilation, q …]
 //   dgrad  dx[c, (n,h,w)] = sum over (k,r,s) of w[k,c,r,s] dy[n, k, p, q]
-//          with p stride = h + padding - r dilation, …; under a stride, phase by phase (ConvPhase)
+//          with p stride = h + padding - r dilation, …; with strides above 1, phase by phase (ConvPhase)
 // Both are out[row, position] = sum over taps (channel, r, s) of weight[row, tap] times the input at position plus tap.
 // wgrad has the positions and taps of fprop:
 //   dw[k, (c,r,s)] = sum over (n,p,q) of dy[k, (n,p,q)] x[n, c, p stride - padding + r dilation, q …]
 //   dbias[k]       = sum over (n,p,q) of dy[k, (n,p,q)]
-// It is one product of dy (rows k, positions) and the input at the taps (positions, columns (c,r,s)); the bias is one
-// more column, of ones. With a mask, dy counts only where mask > 0. The sum over positions is split (split-K), and the
-// parts are added in order.
+// It is one product of dy (rows k, positions) and the input at the taps (positions, columns (c,r,s)); dbias comes from
+// one more column of the input, which consists of ones. With a mask, an element of dy is replaced by 0 unless its mask
+// > 0. The sum over positions is split (split-K), and the parts are added in order.
 // Layout: x (N, C, H, W), w (K, C / groups, R, S), y (N, K, P, Q), any strides.
 #pragma once
 
@@ -19,12 +19,12 @@
 
 namespace gradus::cuda_detail {
 
-/// A coordinate so far outside of an image that no sum of two of them is inside.
+/// A coordinate that is so far outside of an image that even the sum of two of them is outside.
 inline constexpr int kOutside = -(1 << 29);
-/// wgrad: the column of ones has this h.
+/// wgrad: the coordinate h that marks the column of ones (column_at).
 inline constexpr int kOnes = kOutside - 1;
 
-/// The distance of a tap from the position that it is added to, in elements of the input and in rows and columns.
+/// Where a position reads the input, or how far a tap is from there: the offset in elements, and the row and column.
 struct Tap {
   int64_t offset;
   int h, w;
@@ -33,20 +33,20 @@ struct Tap {
 /// Returns true if 0 <= i < size, with one comparison.
 __device__ inline bool within(int i, int size) { return static_cast<uint32_t>(i) < static_cast<uint32_t>(size); }
 
-/// A convolution, as an implicit GEMM, as a kernel argument. Sizes are per group.
+/// A kernel argument that describes a convolution as an implicit GEMM. Sizes are per group.
 struct ImplicitGemm {
-  uint32_t rows, positions, depth;  // channels of the output; its N * height * width positions; taps
+  uint32_t rows, positions, depth;  // output channels; output positions N * height * width; taps
   uint32_t in_channels;
   int in_height, in_width;
-  int step[2], origin[2];         // position (h, w) of the output reads the input at (h step + origin, …) …
-  int tap_step[2];                // … plus (r, s) tap_step
+  int step[2], origin[2];         // tap row r of output row h reads input row h step[0] + origin[0]
+  int tap_step[2];                // + r tap_step[0]; index 1 is the same for columns
   Divisor out_height, out_width;  // position -> (n, h, w)
   Divisor taps, tap_width;        // depth -> (channel, r, s)
-  Strides4 in, out, weight;       // of weights: row, channel, r, s
+  Strides4 in, out, weight;       // weight: strides along row, channel, r, s
   int64_t weight_group, bias_step;
-  uint32_t columns, per_split;  // wgrad: taps and the column of the bias; positions of a part
+  uint32_t columns, per_split;  // wgrad: taps, plus the column of ones if there is a bias; positions of a split
 
-  /// (n, h, w) of an output position, or (channel, r, s) of a tap.
+  /// The indices (n, h, w) of an output position, or (channel, r, s) of a tap.
   struct Place {
     uint32_t outer, h, w;
   };
@@ -115,7 +115,8 @@ struct ImplicitGemm {
     const auto value = input_at(input, position, column);
     return column.h == kOnes && position.h != kOutside ? compute_t<T>(1) : value;
   }
-  /// dy of a row at a position; 0 from `end`, the end of a split, on.
+  /// The element of dy at (row, position), or 0 if there is no such row or the position is not before `end`, the end of
+  /// the split.
   template <class T>
   __device__ compute_t<T> gradient_at(const T* gradient, uint32_t row, uint32_t position, uint32_t end) const {
     using C = compute_t<T>;
@@ -123,7 +124,8 @@ struct ImplicitGemm {
     const C value = static_cast<C>(gradient[counts ? out_offset(place_of(position)) + row * out.c : 0]);
     return counts ? value : C(0);
   }
-  /// The (rows, columns) sums of a split and a group in partial (splits, groups, rows, columns).
+  /// The address of the sums (rows, columns) of a split and a group in the array `partial` (splits, groups, rows,
+  /// columns).
   template <class C>
   __device__ C* partial_of(C* partial, uint32_t split, uint32_t group) const {
     return partial + (static_cast<int64_t>(split) * gridDim.y + group) * rows * columns;

@@ -11,7 +11,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The weights of a thread's rows for a tap, loaded in vectors of 16 bytes from four rows on.
+/// The weights of a thread's rows for a tap, which are loaded in vectors of 16 bytes if there are four rows or more.
 template <int kRows>
 struct alignas(kRows >= 4 ? 16 : 4 * kRows) RowWeights {
   float value[kRows];
@@ -41,12 +41,12 @@ struct DirectBlock {
     line = band * tiling.height.divisor, column *= tiling.strips.divisor * kStrip;
   }
 
-  /// Output (h, w) reads the input from (h + corner(0), w + corner(1)) on.
+  /// The window of output (h, w) begins at row h + corner(0) and column w + corner(1) of the input.
   __device__ int corner(int axis) const { return gemm.origin[axis] + min(gemm.tap_step[axis], 0) * (kSize - 1); }
 
-  /// Copies `channels` channels of the input into shared memory; if kMasked, as 0 where the mask is not positive.
-  /// Neighbouring threads copy neighbours in a row, which are adjacent in memory if kDense. All loads of a batch come
-  /// before its stores.
+  /// Copies `channels` channels of the input into shared memory; if kMasked, it stores 0 where the mask is not
+  /// positive. Neighbouring threads copy neighbours in a row, which are adjacent in memory if kDense. All loads of a
+  /// batch come before its stores.
   template <bool kMasked, bool kDense>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gemm.in.n), c_stride = static_cast<int>(gemm.in.c);

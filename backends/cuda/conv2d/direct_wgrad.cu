@@ -16,7 +16,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-constexpr int kQuad = 4;  // neighbouring positions
+constexpr int kQuad = 4;  // a quad: positions of a row that a thread processes in a step
 
 /// The constants of the kernel with the sizes kDirectWgradSizes[kIndex]. Vectors of dy run along filters or pixels.
 template <int kIndex>
@@ -26,12 +26,12 @@ struct Shape {
   static constexpr int kSide = kSizes.side, kChannels = kSizes.channels, kFilters = kSizes.filters;
   static constexpr int kGroups = kSizes.groups, kThreads = kSizes.threads, kWarps = kThreads / 32;
   static constexpr int kVec = kSizes.vec, kVecs = kQuad * kFilters / kVec;       // elements of a vector; vectors a step
-  static constexpr int kAhead = kSizes.ahead, kStages = kAhead + 1;              // steps
+  static constexpr int kAhead = kSizes.ahead, kStages = kAhead + 1;              // steps copied ahead; their buffers
   static constexpr int kTaps = kChannels * kSide * kSide, kColumns = kTaps + 1;  // the last column is the bias's
   // Neighbouring lanes take neighbouring filters if these are adjacent in memory, otherwise neighbouring pixels.
   static constexpr int kLaneGroups = kSizes.lane_groups(), kWarpGroups = kGroups / kLaneGroups;
   static_assert(kWarps % kWarpGroups == 0);
-  static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // lanes that share a group
+  static constexpr int kSums = kFilters * kColumns, kSharers = 32 / kLaneGroups;  // kSharers: lanes that share a group
   static constexpr int kPadded = round_up(kSums, kSharers);
   // The first column of a quad is a multiple of four. If kMayCut, a row may end in the middle of a quad, at kCutAt.
   static constexpr int kCutAt = kSizes.row_unit();
@@ -47,7 +47,7 @@ struct Shape {
 struct DirectWgradArgs : DirectWgradTiling {
   ImplicitGemm g;
 };
-constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // a window that does not exist; a flag: its quad is cut
+constexpr uint32_t kNowhere = UINT32_MAX, kCut = 1;  // values of `windows`: no window; flag: a row ends inside the quad
 
 /// Starts to copy the lines of x that a tile reads.
 template <class T, class S>
@@ -88,7 +88,7 @@ struct GradientLoader {
   const DirectWgradArgs& args;
   const Steps steps{u32(args.g.out.n), u32(args.g.out.c), u32(args.g.out.h), u32(args.g.out.w)};
   const T *dy, *mask;  // from the thread's first filter on
-  DyVec* own;          // (stages, vectors)
+  DyVec* own;          // where this thread's copies are stored: (stages, vectors)
   uint32_t filters;    // number of filters from the thread's first filter on
   Position first, quad;
   DirectWgradTiling::Tile tile;
@@ -139,7 +139,7 @@ struct GradientLoader {
       if (quad.row >= args.band.divisor) quad.row -= args.band.divisor, ++quad.image;
     }
   }
-  /// Reads the quad of a stage, as 0 where the mask is not positive.
+  /// Reads the quad of a stage into `gradient`, which becomes 0 where the mask is not positive.
   __device__ void read_quad(float (&gradient)[S::kFilters][kQuad], int stage) const {
     const DyVec* const from = own + stage * kStageVecs * S::kThreads;
 #pragma unroll
@@ -171,7 +171,7 @@ __device__ void multiply(float (&sums)[S::kPadded], const float (&gradient)[S::k
   for (int c = 0; c < S::kChannels; ++c, window += plane_size)
 #pragma unroll
     for (int r = 0; r < S::kSide; ++r) {
-      constexpr int kRest = S::kSide - 1;  // beyond the quad
+      constexpr int kRest = S::kSide - 1;  // elements of the window beyond the quad
       float values[kQuad + kRest];
       const float* const line = window + r * pitch;
       const auto front = *reinterpret_cast<const Vec<float, kQuad>*>(line);

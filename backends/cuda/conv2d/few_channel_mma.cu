@@ -27,7 +27,7 @@ constexpr int kFewChannelStep = 16;  // pixels that a warp multiplies at a time
 
 /// The argument of the kernels: the tiles and the convolution.
 struct FewChannelArgs : FewChannelTiling {
-  ImplicitGemm g;  // y from x
+  ImplicitGemm g;  // of fprop, from x to y
 
   /// A tile: its image, its first row and first pixel of y, and its number of pixels.
   struct Tile {
@@ -48,7 +48,7 @@ struct FewChannelArgs : FewChannelTiling {
     const uint32_t row = g.out_width.split(column);
     return pixel < tile.count ? origin + row * row_step + column * column_step : zeros;
   }
-  /// The distance of a tap from pixel_at(); beyond the last tap, that of the first.
+  /// The distance in bytes of a tap from pixel_at(). An index beyond the last tap gets the distance of the first tap.
   __device__ uint32_t tap_at(uint32_t index) const {
     if (index >= g.depth) return 0;
     const ImplicitGemm::Place at = g.place_of_tap(index);
@@ -111,15 +111,16 @@ __device__ uint32_t round_pair(float low, float high, bool relu) {
   return word;
 }
 
-/// 4 bytes of depth: two half-type elements, or one element rounded to TF32.
+/// Packs 4 bytes of depth into a word: two half-type elements, or one element rounded to TF32.
 template <class T>
 __device__ uint32_t word_of(const T (&elements)[4 / sizeof(T)]) {
   if constexpr (sizeof(T) == 2) return pair(elements[0], elements[1]);
   else return __float_as_uint(multiplicand<MathMode::tf32>(elements[0]));
 }
 
-/// The filter, in its group, of element e of a lane's sums of the j-th product. Filters are numbered so that a lane
-/// ends with whole vectors, adjacent to those of the other lanes of its pixel.
+/// The filter to which element e of a lane's sums of the j-th product belongs, as an index in its group; `part` is the
+/// lane's index among the four lanes of a pixel. The filters are permuted so that a lane's sums form whole vectors of
+/// neighbouring filters, next to those of the pixel's other lanes.
 template <class T>
 __device__ int filter_of(int j, int part, int e) {
   return sizeof(T) == 2 ? part * 8 + j * 2 + e : j / 2 * 16 + part * 4 + j % 2 * 2 + e;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
-      for (int j = 0; j < 4 * kGroups; ++j) {  // the lane holds column `row` of the product
+      for (int j = 0; j < 4 * kGroups; ++j) {  // of the product's columns, a lane holds number `row`
         const uint32_t filter = first_filter + j / 4 * kGroup + filter_of<T>(j % 4, row / 2, row % 2);
         const T* const from = weight + filter * args.g.weight.n;
         T elements[kOfWord];
@@ -255,7 +256,7 @@ void few_channel_mma_fprop(const ConvCall& call, const Launch& launch) {
         if (plan.tile.rows > kGroup) return run.template operator()<kSteps, 2>();
       run.template operator()<kSteps, 1>();
     };
-    switch (ceil_div(call.gemm.depth * sizeof(T), 32u)) {  // steps
+    switch (ceil_div(call.gemm.depth * sizeof(T), 32u)) {  // number of steps, each of 32 bytes of depth
       case 1: return of_groups.template operator()<1>();
       case 2: return of_groups.template operator()<2>();
       case 3: return run.template operator()<3, 1>();
@@ -286,7 +287,7 @@ inline constexpr int kBlocks = few_channel_wgrad_blocks(16 * kRows, 8 * kColumns
 template <int kRows, int kColumns>
 using Sums = float[16 * kRows][8 * kColumns + 1];
 
-// partial: (blocks, filters, columns).
+// Sums dw and dbias over a block's tiles, and stores the sums in `partial` (blocks, filters, columns).
 template <class T, int kRows, int kColumns, bool kMasked>
 __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
     few_channel_mma_wgrad_kernel(FewChannelArgs args, const T* __restrict__ dy, const T* __restrict__ mask,
@@ -300,7 +301,8 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
                  filter = first_filter + group * 2 * kRows;
   const bool exists = filter < filters;
 
-  // A lane's column in a block of eight is its group. The taps are followed by the column of ones, then by zeros.
+  // In each block of eight columns, a lane loads the column whose index is its `group`. The taps are followed by the
+  // column of ones, then by zeros.
   uint32_t taps[kColumns], inside[kColumns], instead[kColumns];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {

@@ -1,7 +1,7 @@
 // conv2d fprop and dgrad, implicit GEMM, in any math mode (FMA, TF32, half types).
 // out[k, (n,p,q)] = sum over (r,s), c of w[k,c,r,s] in[n, c, p, q shifted by (r,s)]  (conv2d.cuh);  any strides.
-// Depth: C R S tap by tap; a step is kRowDepth channels of one tap (r, s), so that one test per step decides whether
-// the tap of an output position is inside the image.
+// Depth: C R S tap by tap; a step (BK) is kRowDepth channels of one tap (r, s), so that one test per step decides
+// whether the tap of an output position is inside the image.
 // Grid: x = tiles of positions N P Q (BN), y = tiles of rows K, for dgrad C (BM), z = groups x split-K.  Block: 64 to
 // 128 threads; a warp computes 32 x 64 results, a thread 64 of them.
 // Pipeline: RegisterLoader loads the next step into registers while the current step is multiplied (2 stages of shared
@@ -16,7 +16,7 @@
 namespace gradus::cuda_detail {
 namespace {
 
-/// The steps of the depth.
+/// How the depth is divided into steps and splits, and the strides of the operands.
 struct Steps {
   uint32_t chunks, count;  // steps of a tap, and of all taps
   uint32_t packed_rows;    // rows of a group in the packed weights
@@ -69,7 +69,8 @@ struct GemmShared {
     __syncthreads();
   }
 
-  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, relu(sum + bias).
+  /// Stores the sums of a split in partial (splits, groups, rows, positions) or, if it is null, the results, with bias
+  /// and ReLU, in `output`.
   template <class Mma, class T>
   __device__ void store_epilogue(const ImplicitGemm& gemm, const Steps& steps, const GemmBlock<Tile>& block,
                                  const Mma& mma, bool relu, T* output, float* partial) const {
@@ -102,8 +103,8 @@ struct StepIterator {
   using Element = T;
   const ImplicitGemm& gemm;
   const Steps& steps;
-  const char* input;    // of the group
-  const Vec16* packed;  // weights
+  const char* input;    // the input of the group
+  const Vec16* packed;  // the weights of the step
   uint32_t chunk, r, s;
 
   __device__ StepIterator(const ImplicitGemm& gemm, const Steps& steps, const GemmBlock<Tile>& block, const T* input,
@@ -159,7 +160,7 @@ struct RegisterLoader : StepIterator<T, Tile> {
       left[i] = load_global<Vec16>(reinterpret_cast<const char*>(this->packed + threadIdx.x + i * kThreads));
     const int tap_h = this->tap_h(), tap_w = this->tap_w();
     const uint32_t first_channel = this->first_channel();
-    uint32_t offset[kColumns];  // of the step's first channel at the tap
+    uint32_t offset[kColumns];  // where the tap reads the step's first channel
     bool exists[kColumns];      // the tap is inside the image
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
@@ -207,7 +208,7 @@ struct AsyncLoader : StepIterator<float, Tile> {
   static constexpr int kPixels = kWarpShare / 8, kLeft = Tile::kRows * kRowVecs;
 
   const int column = threadIdx.x / 32 * kWarpShare + threadIdx.x % 8, channel = threadIdx.x / 8 % 4;
-  OutCoord coords[kPixels];  // here `image` is the offset of (h, w)
+  OutCoord coords[kPixels];  // their `image` is here the offset of the pixel (h, w)
 
   __device__ AsyncLoader(const StepIterator<float, Tile>& first, const OutCoord* block_coords)
       : StepIterator<float, Tile>(first) {
@@ -281,7 +282,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int j = 0; j < kVec16Size<T>; ++j) {
       at.outer = chunk * kRowDepth<T> + vec * kVec16Size<T> + j;
-      const bool inside = row < gemm.rows && at.outer < gemm.in_channels;  // the last chunk may reach beyond
+      const bool inside = row < gemm.rows && at.outer < gemm.in_channels;  // the last chunk may exceed the channels
       values[j] = inside ? weight[group * gemm.weight_group + gemm.weight_offset(row, at)] : T(0.0f);
     }
     const int64_t step = static_cast<int64_t>(group) * steps.count + tap * steps.chunks + chunk;

@@ -1,7 +1,7 @@
-// The main loops of the implicit GEMMs in implicit_gemm.cu and implicit_gemm_wgrad.cu: how steps of a block's depth are
-// loaded into shared memory while earlier steps are multiplied. `Tile::Shared` is one stage of shared memory, the
-// loader fills it with a step, and `mma` holds the sums of a warp. A loader names its loop (`Loader::Loop`), so that
-// another pipeline needs a loader and a loop.
+// The main loops of the implicit GEMMs in implicit_gemm.cu and implicit_gemm_wgrad.cu: a loop divides a block's depth
+// into steps, and loads a step into shared memory while earlier steps are multiplied. `Tile::Shared` is one stage of
+// shared memory, the loader fills it with a step, and `mma` holds the sums of a warp. Each loader works with one of the
+// loops, which it names as `Loader::Loop`.
 #pragma once
 
 #include <gradus/backends/cuda/device/cp_async.cuh>

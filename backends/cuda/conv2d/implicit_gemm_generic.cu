@@ -30,8 +30,8 @@ __device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, c
                          const Store& store) {
   constexpr int kDepth = Tile::kDepth, kPerRow = Tile::kPerRow, kPerColumn = Tile::kPerColumn;
   constexpr int kLeft = Tile::kRows * kDepth / kThreads, kRight = Tile::kColumns * kDepth / kThreads;
-  constexpr int kAcross = kAlongColumns ? Tile::kColumns : kDepth;  // neighbours in a round of loads of `right` …
-  constexpr int kStep = kThreads / kAcross;                         // … and the number of such rows
+  constexpr int kAcross = kAlongColumns ? Tile::kColumns : kDepth;  // neighbours that a round of loads of `right` reads
+  constexpr int kStep = kThreads / kAcross;                         // rows of such neighbours in a round
   __shared__ alignas(16) C lefts[kDepth][Tile::kRows + Tile::kPad], rights[kDepth][Tile::kColumns + Tile::kPad];
   const int across = threadIdx.x % kAcross, along = threadIdx.x / kAcross;
   const int left_depth = threadIdx.x % kDepth;

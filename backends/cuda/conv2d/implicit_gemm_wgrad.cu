@@ -43,7 +43,7 @@ struct WgradBlock {
 struct PixelCoord {
   uint32_t dy, x, taps;
 };
-constexpr uint32_t kNowhere = ~uint32_t{0};  // dy of a pixel beyond the end
+constexpr uint32_t kNowhere = ~uint32_t{0};  // PixelCoord::dy of a pixel beyond the end
 /// A column: the distance in bytes of its channel and tap from the window's corner, and the bit of its tap in
 /// PixelCoord::taps (0 beyond the last column).
 struct ColumnCoord {
@@ -95,8 +95,8 @@ struct Share {
   }
 };
 
-/// A thread's share of a step, loaded through registers; meanwhile the coordinates of the step after it are computed.
-/// Which taps of a pixel are inside the image is a bit mask, which a block computes once for each pixel. dbias is
+/// A thread's share of a step, loaded through registers; meanwhile the coordinates of the step after it are computed. A
+/// bit mask, which a block computes once for each pixel, tells which taps of the pixel are inside the image. dbias is
 /// summed from the dy that a thread loads anyway.
 template <MathMode kMode_, class T, class Tile_, bool kByChannel>
 struct RegisterLoader {
@@ -104,7 +104,7 @@ struct RegisterLoader {
   using Element = T;
   using Loop = RegisterLoop;
   static constexpr MathMode kMode = kMode_;
-  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns;  // left: dy (BM, BK), right: x (BN, BK)
+  static constexpr int kRows = Tile::kRows, kColumns = Tile::kColumns;  // left is dy, right is x
   static constexpr int kDepth = kRowDepth<T>, kBlocks = 2;
   static constexpr bool kColumnsFirst = false;
   using Left = Share<T, Tile, kRows, kByChannel>;
@@ -118,7 +118,7 @@ struct RegisterLoader {
   Shared& shared;
   const char *gradients, *images;
   uint32_t next, row_step, rows;  // next pixel to load; bytes from row to row of dy; rows that exist
-  int64_t before;                 // bytes from the first image back to the farthest padding
+  int64_t before;                 // bytes from the first pixel of x back to the first pixel of its padding
   int stage = 0;
   T left[Left::kCount], right[Right::kCount];
   float bias[Left::kCount] = {};
@@ -186,9 +186,10 @@ struct RegisterLoader {
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i) bias[i] += static_cast<float>(left[i]);
   }
-  /// Stores dbias in `to`, with `columns` elements from row to row. `memory` is that of the stages, now unused.
+  /// Stores dbias in `to`, where neighbouring rows are g.columns elements apart. `memory` is the memory of the stages,
+  /// which are no longer used.
   __device__ void store_bias(float* to, void* memory) {
-    auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (BM, BK)
+    auto* sums = reinterpret_cast<float(*)[kDepth + 1]>(memory);  // (kRows, kDepth)
 #pragma unroll
     for (int i = 0; i < Left::kCount; ++i)
       if (Left::inside(i)) sums[Left::row(i)][Left::depth(i)] = bias[i];
@@ -211,12 +212,12 @@ struct AsyncLoader {
   using Element = float;
   using Loop = AsyncLoop;
   static constexpr MathMode kMode = MathMode::fma;
-  static constexpr int kRows = Tile::kColumns, kColumns = Tile::kRows;  // left: x (BM, BK), right: dy (BN, BK)
+  static constexpr int kRows = Tile::kColumns, kColumns = Tile::kRows;  // left is x, right is dy
   static constexpr int kDepth = kRowDepth<float>, kWarps = Tile::kThreads / 32,
                        kBlocks = implicit_blocks(kMode, kWarps);
   static constexpr bool kColumnsFirst = true;
   static constexpr auto kFloat = static_cast<int64_t>(sizeof(float));
-  // x: half a warp copies a column, one pixel a lane; the other half the column four rows further, in other banks.
+  // x: each half of a warp copies a column, one pixel a lane. The two columns are four rows apart, in different banks.
   static constexpr int kWarpShare = kColumns / kWarps, kLoaded = kWarpShare / 2;
   // dy: four neighbouring threads copy a row.
   static constexpr int kRowStep = Tile::kThreads / kRowVecs, kPasses = ceil_div(kRows, kRowStep);
@@ -339,7 +340,7 @@ void run(const ConvCall& call, const Launch& launch) {
 }  // namespace
 
 void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch) {
-  const auto [rows, columns] = call.plan.tile;  // which are exchanged in shared memory
+  const auto [rows, columns] = call.plan.tile;  // AsyncLoader exchanges them in shared memory
   visit_tiles<BlockTile<3, 2>, BlockTile<3, 1>>({columns, rows},
                                                 [&]<class Tile>() { run<AsyncLoader<Tile>>(call, launch); });
 }

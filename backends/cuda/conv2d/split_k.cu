@@ -1,6 +1,6 @@
 // conv2d, split-K: adds the partial sums that the convolution kernels store in the workspace.
-//   fprop, dgrad: out[i] = sum over splits of partial[split, i], + bias, ReLU;  partial: (splits, groups, rows,
-//   positions).
+//   fprop, dgrad: out[i] = sum over splits of partial[split, i], then bias and ReLU;  partial: (splits, groups,
+//   rows, positions).
 //   wgrad: dw[i] = sum over splits of partial[split, i];  partial: (splits, groups, K, C R S), with one more column if
 //   dbias is asked for. The columns have the order (c, r, s); those of implicit_gemm_wgrad and wgmma_im2col (r, s, c).
 // Grid: x = blocks of 256 / kLanes results.  Block: 256 threads; kLanes threads (1, 8 or 32) compute a result: each
@@ -11,9 +11,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// `to` is the output or dw (K, C / groups, R, S), `bias` is added or is dbias (K). With one thread for a result,
-// neighbouring threads compute neighbours in dw, and the cache holds whole lines of the parts for the block; otherwise
-// neighbouring threads read neighbours in the parts.
+// `to` is the output or, for wgrad, dw (K, C / groups, R, S). `bias` (K) is added to the output; for wgrad, dbias is
+// stored there. If one thread computes a result, neighbouring threads compute neighbours in dw, and the cache holds
+// whole lines of the parts for the block; otherwise neighbouring threads read neighbours in the parts.
 template <class T, uint32_t kLanes, bool kOfWeight>
 __global__ void __launch_bounds__(kThreads)
     split_k_reduce_kernel(ImplicitGemm g, const compute_t<T>* partial, uint32_t splits, uint32_t results,

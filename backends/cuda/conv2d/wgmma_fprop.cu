@@ -1,5 +1,5 @@
 // conv2d fprop and dgrad, 3x3 with padding 1: half types, and fprop of TF32, on tensor cores of Hopper (wgmma).
-//   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], + bias, ReLU;  in, out, w: NHWC.
+//   out[n,p,q,k] = sum over r,s,c of in[n, p + r - 1, q + s - 1, c] w[k,r,s,c], then bias and ReLU;  in, out, w: NHWC.
 // For dgrad, `in` is dy, `out` is dx, and the filters are flipped and transposed; wgmma transposes them as it reads.
 // Tile: 128 pixels, or some whole rows, of an image. TMA loads the rows of a tile once, with the row above, the row
 // below and a pixel of zeros after each row: a matrix (pixels, C) with W + 1 pixels a row. Tap (r,s) multiplies this
@@ -42,7 +42,7 @@ __device__ void load_tiles(const CUtensorMap& in, const CUtensorMap& w, const Wg
   using Shared = FpropShared<T, kLineBytes, kFilters>;
   constexpr uint32_t kRowBytes = Shared::kFilterBytes / 3;
   const int first_filter = static_cast<int>(blockIdx.y) * kFilters;
-  // Each chunk of the first tile is followed by its filters, in the order of their use.
+  // After each chunk of the block's first tile, the filters of this chunk are loaded, in the order of their use.
   const auto load_filters = [&](int chunk, int row) {
     const int channel = chunk * Shared::kChannels, r = kFlipped ? 2 - row : row;
     barriers.filters[chunk][r].expect_tx(kRowBytes);
@@ -72,8 +72,8 @@ template <class T, int kFilters>
 using FpropSums =
     std::conditional_t<kFiltersAreRows<T, kFilters>, float[kWgmmaPixels / 8][4], float[kBlocks][kFilters / 8][4]>;
 
-/// Starts sums += the product of a chunk. The filters are (9, K, C) for fprop and (9, C, K) for dgrad, which flips
-/// them.
+/// Starts the asynchronous products that add a chunk of channels to `sums` (the first chunk sets them). The filters are
+/// (9, K, C) for fprop and (9, C, K) for dgrad, which flips them.
 template <class T, bool kFlipped, int kLineBytes, int kFilters>
 __device__ void multiply(FpropSums<T, kFilters>& sums, uint32_t tile, uint32_t filters, Mbarrier (&have_filters)[3],
                          int pitch, bool accumulate) {
@@ -116,8 +116,8 @@ struct OutputPixel {
   }
 };
 
-/// Adds the bias, applies ReLU and stores 16 bytes of neighbouring filters a lane. `to` points to the first filter of
-/// this block in the image's first pixel.
+/// Adds the bias, applies ReLU and stores the results; a lane stores 16 bytes of neighbouring filters at a time. `to`
+/// points to the first filter of this block in the image's first pixel.
 template <class T, int kEights>
 __device__ void store_epilogue(const float (&sums)[kBlocks][kEights][4], const float (&bias)[kEights][2], bool relu,
                                const WgmmaTiling& tiling, const WgmmaTiling::Tile& tile, T* to, int channels,
@@ -225,7 +225,7 @@ __global__ void __launch_bounds__(128 * kWarpgroups + 32, 1)
     int last_slot = 0;
     for (int chunk = 0; chunk < tiling.chunks; ++chunk) {
       const int slot = (count + chunk) % tiling.slots, round = (count + chunk) / tiling.slots;
-      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // so that `full` cannot be that of round - 2
+      if (round > 0) barriers.empty[slot].wait((round - 1) % 2);  // else full.wait() could return for round - 2
       barriers.full[slot].wait(round % 2);
       multiply<T, kFlipped, kLineBytes, kFilters>(sums, shared.slot(slot) + at.pixel * kLineBytes,
                                                   shared.filters + chunk * shared.kFilterBytes, barriers.filters[chunk],

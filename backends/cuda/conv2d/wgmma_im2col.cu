@@ -1,6 +1,6 @@
 // conv2d fprop, dgrad and wgrad, half types on tensor cores of Hopper (wgmma): filters up to 16x16, stride 1 or 2, any
 // padding smaller than the filter.
-//   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], + bias, ReLU
+//   y[n,p,q,k]  = sum over r,s,c of x[n, p stride + r - padding, …, c] w[k,r,s,c], then bias and ReLU
 //   dx[n,h,w,c] = sum over k and the r,s of a phase (ConvPhase) of dy[n,p,q,k] w[k,r,s,c]
 //   dw[k,r,s,c] = sum over n,p,q of dy[n,p,q,k] x[n, p stride + r - padding, …, c];  x, w, y: NHWC
 // An implicit GEMM whose image operand TMA loads in its im2col mode: a box is what one tap reads for neighbouring
@@ -28,7 +28,8 @@ struct Im2colBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
 };
 
-/// The results: an image of T or, for wgrad, `rows` filters of `pitch` elements, as T or as parts in float32.
+/// Where results are stored: in `to`, which is an image or, for wgrad, `rows` filters of `pitch` elements; or, if
+/// `partial` is not null, there as float32 parts of split-K.
 template <class T>
 struct Im2colResult {
   T* to;
@@ -66,8 +67,8 @@ struct Im2colWork {
     const uint32_t image = tiling.height.split(i);
     return {static_cast<int>(image), static_cast<int>(i), static_cast<int>(index)};
   }
-  /// Starts the copy of 64 channels, from `channel` on, of what tap (r, s) of the phase reads for the positions from
-  /// `at` on.
+  /// Starts the copy of a box: what tap (r, s) of the phase reads for the positions from `at` on, in the 64 channels
+  /// from `channel` on.
   __device__ void load_im2col(uint32_t to, const CUtensorMap& map, const Mbarrier& full, int channel,
                               const Position& at, int r, int s) const {
     tma_load_im2col(to, map, full, channel, tiling.lower[1] + at.j * tiling.stride[1],
@@ -144,7 +145,7 @@ template <class T, ConvPass kPass, int kColumns>
 __device__ void multiply(const Im2colWork<kPass>& work, float (&sums)[kColumns / 8][4], Im2colRing ring,
                          Im2colBarriers& barriers) {
   constexpr bool kTransposeA = kPass == ConvPass::backward_weight, kTransposeB = kPass != ConvPass::forward;
-  constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 of depth, in units of 16 bytes
+  constexpr int kStepA = kTransposeA ? 128 : 2, kStepB = kTransposeB ? 128 : 2;  // 16 depths, in units of 16 bytes
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) sums[i / 4][i % 4] = 0;
   int before = -1;  // the slot of the previous step

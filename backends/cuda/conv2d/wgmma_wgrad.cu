@@ -10,8 +10,8 @@
 // Grid: x = split-K blocks that share the tiles, y = chunks of 32 or 64 channels, z = groups of 32 or 64 filters.
 // Block: 512 threads; warpgroup r of the first three computes row r of the taps, up to 96 sums a thread; the fourth
 // starts the TMA copies, masks dy and sums dbias. If there are few tiles and no mask, a block computes only one row of
-// taps (y counts these, too), one tap a warpgroup: that takes a third of the splits, whose sums have to be stored and
-// added.
+// taps (y counts these, too), one tap a warpgroup: a third of the splits then fills the device, so that fewer sums have
+// to be stored and added.
 // Pipeline: a ring of slots; the barrier `full` opens when a tile is loaded, `ready` when it is masked, `empty` when it
 // has been multiplied.
 // Deterministic: a second kernel adds the splits in order. Their parts have the layout of the threads' registers.
@@ -81,7 +81,7 @@ struct WgmmaWgrad {
   }
 };
 
-/// A thread of the fourth warpgroup: 8 neighbouring filters of every 16th or 32nd pixel of dy.
+/// What a thread of the fourth warpgroup processes: 8 neighbouring filters of every 16th or 32nd pixel of dy.
 template <class T>
 struct MaskLane {
   float sums[8] = {};
@@ -118,7 +118,8 @@ struct MaskLane {
     asm("set.gt.u32.%3x2 %0, %1, %2;" : "=r"(counts) : "r"(mask), "r"(0), "C"(kPtxType<T>));
     return dy & counts;
   }
-  /// The first of the 8 filters: TMA has swizzled the 16-byte pieces of a line by the line's address.
+  /// The first of this thread's 8 filters. It depends on the line, because TMA has swizzled the 16-byte pieces of a
+  /// line by the line's address.
   template <int kFilterBytes>
   __device__ uint32_t filter() const {
     const uint32_t piece = lane * 16 % kFilterBytes / 16;
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(kWgradThreads, 1)
                                                                            sums[j][3]};
 }
 
-/// Adds the splits; kReduceLanes threads share a vector.
+/// Adds the sums of all splits, and stores dw and dbias. kReduceLanes threads share a vector of four sums.
 constexpr int kReduceLanes = 16, kReduceVecs = 16;
 template <class T, int kChannels, int kFilters>
 __global__ void __launch_bounds__(kReduceLanes* kReduceVecs)

@@ -70,8 +70,9 @@ class Launch {
   }
   cudaStream_t stream() const { return stream_; }
   int multiprocessors() const { return properties_.multiprocessors; }
-  /// Number of blocks for a grid-stride loop over `count` items, of which a block processes `per_block` in each step.
-  /// At most as many as fill the device; the loop's further steps process the other items.
+  /// Number of blocks for a grid-stride loop over `count` items, of which a block processes `per_block` in each step of
+  /// the loop. It is limited to 32 blocks per multiprocessor; with fewer blocks than items need, the loop takes more
+  /// steps.
   uint32_t blocks(int64_t count, int64_t per_block) const {
     return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
   }
@@ -92,7 +93,7 @@ template <int N>
 struct Geometry {
   int ndim = 0;
   uint32_t numel = 1;
-  bool vectorised = false;  // the kernel accesses elements as aligned vectors; set by its launch
+  bool vectorised = false;  // the kernel accesses aligned vectors; set by the code that launches it
   Divisor size[kMaxDims];
   int64_t strides[N][kMaxDims] = {};
 
@@ -106,7 +107,7 @@ struct Geometry {
       for (int k = 0; k < N; ++k) at[k] += index * strides[k][axis];
     }
   }
-  /// The offset in a single view.
+  /// The offset of element i, for a nest over a single view.
   __device__ int64_t offset(uint32_t i) const requires(N == 1) {
     int64_t at[1];
     offsets(i, at);
@@ -118,7 +119,8 @@ struct Geometry {
 template <int N>
 struct Nest : StridedLoop<N> {
   using StridedLoop<N>::StridedLoop;
-  /// A nest that iterates in the logical order.
+  /// A nest whose running index follows the logical (row-major) order of `shape`. The constructor instead sorts the
+  /// axes by the strides of the first view.
   static Nest logical(const Shape& shape, const Strides* const (&views)[N]) { return Nest(shape, views, true); }
 
   Geometry<N> geometry() const {
@@ -162,8 +164,8 @@ __global__ void __launch_bounds__(kThreads) for_each_kernel(Geometry<N> geometry
   }
 }
 
-/// For each chunk of the nest, runs the function that make(base) returns over its elements, on the device. base[k] is
-/// the chunk's first offset in view k.
+/// For each chunk of the nest, calls make(base) on the host, where base[k] is the chunk's first offset in view k, and
+/// then, on the device, calls the function f(i, offsets) that make() returned for each element of the chunk.
 template <int N, class Make>
 void for_each(const Launch& launch, const Nest<N>& nest, const Make& make) {
   for_each_chunk(nest, [&](const Nest<N>& chunk, int64_t, const int64_t* base) {

@@ -1,8 +1,10 @@
 // Element-wise operators: y[i] = f(x0[i], x1[i], …), and generators: y[i] = f(i).
-// Layout: any strides. Contiguous views, and rows of whole vectors along which an operand may be broadcast, are
-// accessed in vectors of eight elements (if no type has more than two bytes) or four; other views element by element.
-// Grid: x = blocks of a grid-stride loop (Launch::blocks).  Block: 256 threads; a thread computes one vector or one
-// element (generators: four neighbours) a step.  Deterministic: every element is computed independently of the others.
+// Layout: any strides. Elements are accessed in vectors if all views are contiguous, or if each row of the last axis
+// consists of whole vectors (an operand may also repeat one element along the row); otherwise one by one. A vector has
+// eight elements if no type has more than two bytes, otherwise four.
+// Grid: x = blocks of a grid-stride loop (Launch::blocks).  Block: 256 threads; in each step of the loop, a thread
+// computes one vector or one element (generators: four neighbours).  Deterministic: every element is computed
+// independently of the others.
 #pragma once
 
 #include <utility>
@@ -45,8 +47,9 @@ struct MapViews {
   uint32_t repeated;
   Geometry<N> nest;
 
-  /// The loop over axes is unrolled if elements are accessed one by one, because a transposing copy does little else.
-  /// Nests of vectors have few axes; unrolling their loop would slow down contiguous views more than it saves.
+  /// The loop over axes is unrolled if elements are accessed one by one, because a copy that transposes spends most of
+  /// its time in this loop. Nests of vectors have few axes; unrolling their loop would slow down contiguous views more
+  /// than it saves.
   template <bool kVector>
   __device__ void offsets(uint32_t i, int64_t (&at)[N]) const {
 #pragma unroll

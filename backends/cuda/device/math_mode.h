@@ -1,4 +1,4 @@
-// The math modes and the sizes of tiles of mma_tile.cuh, for host code.
+// The math modes and tile sizes of mma_tile.cuh, in a header that host code without CUDA can include.
 #pragma once
 
 #include <cstddef>

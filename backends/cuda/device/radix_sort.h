@@ -12,8 +12,8 @@ namespace gradus::cuda_detail {
 /// Number of bits that the numbers 0 … count - 1 need.
 constexpr int bits_of(int64_t count) { return count < 2 ? 0 : static_cast<int>(std::bit_width(uint64_t(count) - 1)); }
 
-/// The bytes of one array in the workspace, and an upper bound of CUB's scratch memory, which contains a table of about
-/// a kilobyte for every few thousand keys.
+/// radix_array_bytes() is the size of one array in the workspace. radix_scratch_bytes() is an upper bound of the
+/// scratch memory that CUB needs, in which a table takes about a kilobyte for every few thousand keys.
 constexpr size_t radix_array_bytes(size_t element, int64_t count) {
   return (element * static_cast<size_t>(count) + 255) / 256 * 256;
 }

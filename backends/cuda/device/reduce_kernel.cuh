@@ -5,7 +5,8 @@
 // Grid: x = blocks of outputs, y = splits of the reduction.  Block: 256 threads, of which `lanes` share an output
 // (ReducePlan).  A thread folds every `lanes`-th vector of its split.
 // Pipeline: a thread has four vectors or eight single elements in flight, because the memory reaches its bandwidth only
-// with some megabytes in flight. The threads of an output are folded in a tree; a second launch folds the splits.
+// with some megabytes in flight. The partial results of an output's threads are folded in a tree; a second launch folds
+// those of the splits.
 // Deterministic: the order of folds depends only on shape, strides, alignment and device.
 //
 // The template parameter Op has a type A of partial results and the functions neutral(), load(element, its index in the
@@ -17,8 +18,9 @@
 
 namespace gradus::cuda_detail {
 
-/// A vector holds kAlong elements of the reduction or kAcross outputs; one of the two is 1, and `inner` or `outer`
-/// counts vectors instead of elements. If `partial` is not null, the results of the splits are stored there.
+/// A thread loads x in vectors of kAlong neighbours along the reduction or of kAcross neighbours across the outputs;
+/// one of the two numbers is 1. Accordingly, `inner` or `outer` is a nest over vectors instead of elements. If
+/// `partial` is not null, the results of the splits are stored there.
 template <class Op, int kAlong, int kAcross, class T, int N, class Results>
 __global__ void __launch_bounds__(kThreads, 4)
     reduce_kernel(const T* x, Geometry<N> outer, Geometry<1> inner, ReducePlan plan, typename Op::A* partial,
@@ -115,7 +117,8 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
 }
 
-/// Returns true if the last axis of `inner` can be read in aligned vectors of kWidth elements of view 0.
+/// Returns true if x, which is view 0 of both nests, can be read in aligned vectors of kWidth elements along the last
+/// axis of `inner`, at all indices of the other axes of `inner` and of `other`.
 template <int kWidth, class T, int M, int N>
 bool has_vectors(const T* x, const Nest<M>& inner, const Nest<N>& other) {
   const int last = inner.ndim - 1;
@@ -166,14 +169,15 @@ void reduce_vectors(Device device, const T* x, const Nest<N>& outer, const Nest<
                          results);
 }
 
-/// The number of elements of a vector: at most 16 bytes, and at most the number of values of type A in `room` bytes of
-/// registers.
+/// The number of elements of a vector. The vector has at most 16 bytes, and a value of type A for each of its elements
+/// fits in `room` bytes of registers.
 template <class T, class A>
 constexpr int vector_width(size_t room) {
   return static_cast<int>(std::max<size_t>(std::min(16 / sizeof(T), room / sizeof(A)), 1));
 }
 
-/// Reduces the elements of `inner` for each element of `outer`. `Second` is the Op that folds partial results.
+/// Reduces the elements of `inner` for each element of `outer`. `Second` is the Op that folds the partial results of
+/// the splits.
 template <class Op, class Second, class T, int N, class Results>
 void reduce(Device device, const T* x, const Nest<N>& outer, const Nest<1>& inner, const Results& results) {
   constexpr int kAlong = vector_width<T, typename Op::A>(64), kAcross = vector_width<T, typename Op::A>(32);

@@ -11,7 +11,7 @@
 namespace gradus::cuda_detail {
 
 struct ReducePlan {
-  uint32_t outputs = 1, lanes = kThreads;  // of a block: powers of two with outputs * lanes = kThreads
+  uint32_t outputs = 1, lanes = kThreads;  // outputs of a block, and threads of an output: powers of two
   bool outputs_adjacent = false;           // neighbouring threads have neighbouring outputs, not the same output
   uint32_t splits = 1, per_split = 0;      // number of splits, and vectors of the reduction in each
 

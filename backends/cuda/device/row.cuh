@@ -42,7 +42,8 @@ struct VectorizedRows {
     head = min(size, static_cast<int64_t>((kWidth - row.place()) % kWidth));
     tail = size - (size - head) % kWidth;
   }
-  /// Calls f<width>(first element) for each vector and for each element outside of vectors, spread over the block.
+  /// Calls f<kWidth>(i) for each vector, which begins at element i, and f<1>(i) for each element i outside [head,
+  /// tail). The threads of the block share the calls.
   template <class F>
   __device__ void for_each_vec(F&& f) const {
 #pragma unroll 4
@@ -52,7 +53,8 @@ struct VectorizedRows {
   }
 };
 
-/// to[i] = f(i, from[i]…) by a block, computed in compute_t of the output's type.
+/// A block computes to[i] = f(i, from[i]…) for all elements of a row. f gets its operands in compute_t of the output's
+/// type (float for half types).
 template <class Rows, class Out, class F, class... In>
 __device__ void map_row(const Rows& rows, const Row<Out>& to, F&& f, const Row<In>&... from) {
   rows.for_each_vec([&]<int kWidth>(int64_t i) {

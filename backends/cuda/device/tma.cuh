@@ -50,9 +50,9 @@ inline CUtensorMap image_map(const void* data, DType dtype, const Shape& shape, 
   return tensor_map(data, dtype, {C, W, H, N}, {pixel, pixel * W, pixel * W * H},
                     {channels, static_cast<cuuint32_t>(pitch), static_cast<cuuint32_t>(rows), 1});
 }
-/// Describes an image (C, W, H, N) and boxes of 64 channels of `pixels` positions to TMA. The positions are every
-/// `stride`-th pixel from `lower` to the image's size + `upper`, first along w, then h, then n; a box continues in the
-/// next row and image. `lower`, `upper` and `stride` have the order (w, h).
+/// Describes to TMA an image (C, W, H, N) and boxes of 64 channels at `pixels` positions. Positions run along w, then
+/// h, then n: in steps of `stride`, from the coordinate `lower` to the image's size + `upper`. A box that reaches the
+/// end of a row or of an image continues in the next one. `lower`, `upper` and `stride` have the order (w, h).
 inline CUtensorMap im2col_map(const void* data, DType dtype, const cuuint64_t (&sizes)[4], const cuuint64_t (&steps)[3],
                               const int (&lower)[2], const int (&upper)[2], const cuuint32_t (&stride)[2],
                               cuuint32_t pixels) {
@@ -82,8 +82,9 @@ __device__ inline void tma_load(uint32_t to, const CUtensorMap& tensor, const Mb
       "l"(&tensor), "r"(shared_address(&barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3)
       : "memory");
 }
-/// Starts the copy of a box of im2col_map() from channel c and position (w, h) of image n on, with every position
-/// shifted by (s, r); the barrier counts its bytes.
+/// Starts the copy of a box of a tensor that im2col_map() describes. The box begins at channel c and position (w, h) of
+/// image n, and every position is shifted by (s, r), the offset of a filter element. The barrier counts the bytes of
+/// the box.
 __device__ inline void tma_load_im2col(uint32_t to, const CUtensorMap& tensor, const Mbarrier& barrier, int c, int w,
                                        int h, int n, int s, int r) {
   asm volatile(

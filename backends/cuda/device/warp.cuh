@@ -8,16 +8,17 @@
 
 namespace gradus::cuda_detail {
 
-/// The value of the lane whose number differs from this lane's in the bit `step`.
+/// Returns the `value` of the lane whose number differs from this lane's number only in the bit `step`.
 template <class A>
 __device__ A shfl_xor(const A& value, int step) {
   if constexpr (std::is_arithmetic_v<A>) return __shfl_xor_sync(0xffffffffu, value, step);
   else return value.shfl_xor(step);
 }
 
-/// Adds `values` over the lanes whose numbers differ only in the bits from kStep down to kLast. Afterwards each lane
-/// has an equal share of the sums in its first elements of `values`; the shares are in the order of the lanes. In each
-/// step, a lane exchanges half of its remaining kCount values with one other lane.
+/// Adds each of the 2 kCount `values` over a group of lanes, namely those whose numbers differ only in the bits
+/// kStep, kStep / 2, …, kLast, and distributes the sums: afterwards each lane of the group has an equal share of them
+/// in the first elements of its `values`, in the order of the lanes. In each step, a lane sends kCount of its 2 kCount
+/// remaining values to one other lane, and receives as many.
 template <int kStep, int kLast, int kCount, int N, class C>
 __device__ void warp_reduce_scatter(C (&values)[N], int lane) {
   if constexpr (kStep >= kLast) {

@@ -7,9 +7,9 @@
 namespace gradus::cuda_detail {
 
 /// The descriptor of a matrix in shared memory for wgmma. The matrix consists of lines of kLineBytes (64 or 128) bytes,
-/// whose 16-byte pieces are swizzled by their address, as TMA writes them. It may begin at any line. If the depth is
-/// contiguous, a line is a row with kLineBytes of depth. If the matrix is transposed, a line has 32 or 64 rows at one
-/// depth, and the line of the next 32 or 64 rows follows `next_rows` bytes later.
+/// whose 16-byte pieces are swizzled by their address, as TMA writes them. The matrix may begin at any line. If the
+/// depth is contiguous, a line is a row with kLineBytes of depth. If the matrix is transposed, a line has the elements
+/// of 32 or 64 rows at one depth, and the line of the next 32 or 64 rows follows `next_rows` bytes later.
 template <int kLineBytes>
 __device__ uint64_t matrix_descriptor(uint32_t address, uint32_t next_rows = 16) {
   constexpr uint64_t kSwizzle = kLineBytes == 64 ? 2 : 1;
@@ -25,7 +25,8 @@ __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// The registers of 16 to 96 sums: their numbers in the text of the asm statement, and its operands.
+// GRADUS_REGISTERS_n names the registers of n sums in the text of an asm statement. GRADUS_SUMS(j) and GRADUS_SUMS_4(j)
+// list the sums as operands of the statement.
 // clang-format off
 #define GRADUS_REGISTERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define GRADUS_REGISTERS_32 GRADUS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
@@ -73,7 +74,8 @@ __device__ inline void store_shared(uint32_t to, const uint4& v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
-/// Transposes an 8 x 8 matrix of half types. Lane l has two neighbouring elements of row l / 4.
+/// Transposes an 8 x 8 matrix of half types that is distributed over the lanes of a warp. Before and after the call,
+/// lane l has two neighbouring elements of row l / 4.
 __device__ inline uint32_t transpose_matrix(uint32_t word) {
   uint32_t result;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(word));

@@ -9,10 +9,9 @@
 namespace gradus {
 namespace {
 
-// The distribution function of the normal distribution with an absolute error of 2^-24. The probability of values
-// beyond
-// |x| is computed as 2^L(|x|), where L is a polynomial (scripts/fit_erfc.py). This takes half the instructions of erf,
-// which limit the speed of gelu, and has no cancellation for negative x.
+// The distribution function of the normal distribution with an absolute error of 2^-24. The probability of a value
+// above |x| is computed as 2^L(|x|), where L is a polynomial (scripts/fit_erfc.py). This takes half the instructions of
+// erf, which limit the speed of gelu, and for negative x nothing cancels, because the result is that probability.
 __device__ float normal_distribution(float x) {
   constexpr float L[] = {-0.9999999783f,   -1.151105723f,    -0.4592049072f,  -0.05250502993f, 0.007075474671f,
                          -1.458730081e-4f, -1.825462004e-4f, 3.862041824e-5f, -2.77201964e-6f};

@@ -87,7 +87,7 @@ LtChoice ask_heuristics(cublasLtHandle_t handle, LtProduct& product, const GemmC
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(call.a.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(call.y.data));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(call.y.data));
-  // Partial sums of split-K kernels stay in float32.
+  // The partial sums of split-K kernels must keep the compute type: float32 or, for float64 matrices, float64.
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   cublasLtMatmulHeuristicResult_t best{};
   int found = 0;
@@ -97,8 +97,8 @@ LtChoice ask_heuristics(cublasLtHandle_t handle, LtProduct& product, const GemmC
   return found > 0 && best.state == CUBLAS_STATUS_SUCCESS ? LtChoice(best.algo) : std::nullopt;
 }
 
-// The kernels that cuBLASLt has chosen, by the properties of products on which its choice depends. All threads share
-// one handle for each device, which is never destroyed.
+// The cuBLASLt handle of a device, which all threads share and which is never destroyed, and the kernels that cuBLASLt
+// has chosen so far. The key of a choice consists of all properties of a product on which the choice depends.
 struct LtDevice {
   cublasLtHandle_t handle = nullptr;
   std::map<std::array<int64_t, 17>, LtChoice> choices;

@@ -6,8 +6,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The last two axes (rows, columns) of a view as a column-major matrix: of size (columns, rows) or, if `transposed` is
-// set, of size (rows, columns). Empty if neither axis has unit stride.
+// Describes the last two axes (rows, columns) of a view as a column-major matrix. If neighbours in a row are adjacent
+// in memory, the matrix is the transpose (columns, rows) of the view. If neighbours in a column are adjacent, it is the
+// view itself (rows, columns), and `transposed` is set. Empty if neither axis has unit stride.
 std::optional<LibraryMatrix> column_major(const View& view) {
   const int n = view.ndim();
   const int64_t rows = std::max<int64_t>(view.shape[n - 2], 1), columns = std::max<int64_t>(view.shape[n - 1], 1);

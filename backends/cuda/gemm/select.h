@@ -12,7 +12,7 @@ namespace gradus::cuda_detail {
 
 enum class GemmAlgorithm : uint8_t {
   integer,      ///< integer_matmul.cu: integers and booleans
-  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no shared memory
+  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no tiles in shared memory
   small_tiles,  ///< small_matmul.cu: results that do not fill the device; tiles in shared memory
   library,      ///< library.cpp: cuBLASLt
 };
@@ -45,14 +45,14 @@ struct GemmPlan {
   /// Offsets of dense copies in the workspace; empty if the operand itself is used.
   std::optional<size_t> a_copy = {}, b_copy = {}, y_copy = {};
 
-  GemmTile tile = {};    ///< small_*
+  GemmTile tile = {};    ///< small_*: the tile of a block
   uint32_t split_k = 1;  ///< small_tiles: blocks of a cluster that share K; their sums are added in order
   uint32_t threads = 0;  ///< small_*: threads of a block
   bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements are loaded at once
 
-  LibraryMatrix a = {}, b = {}, y = {};  ///< library
-  int64_t batch = 1;                     ///< library: number of products …
-  int64_t batch_steps[3] = {};           ///< … and elements from one matrix of a, b and y to the next
+  LibraryMatrix a = {}, b = {}, y = {};  ///< library: the matrices as cuBLASLt reads them
+  int64_t batch = 1;                     ///< library: number of products
+  int64_t batch_steps[3] = {};           ///< library: distances between successive matrices of a, b and y, in elements
 
   /// The implementation name that observers see: "small_dots", "cublaslt", …
   const char* name() const;

@@ -1,5 +1,5 @@
 // Matrix products that are too small to fill the device with the tiles of cuBLAS:
-//   y[m,n] = sum over k of a[m,k] b[k,n], + bias[n], + y[m,n].  a (M, K), b (K, N), y (M, N): any strides.
+//   y[m,n] = sum over k of a[m,k] b[k,n] (+ bias[n], + y[m,n]: optional).  a (M, K), b (K, N), y (M, N): any strides.
 //
 // small_dots: few results, with both operands contiguous along K, as in y = x wᵀ.
 //   Grid: x = N / 4, y = M / 8.  Block: 32 to 256 threads for 8 x 4 results; a thread sums its share of K for all 32
@@ -7,7 +7,7 @@
 //   order.
 // small_tiles: results that do not fill the device.
 //   Grid: x = N / 32, y = M / 16, z = split-K, the blocks of a cluster.  Block: 256 threads for 16 x 32 results; each
-//   warp multiplies its share of K, 8 of the depth a round, and a thread computes 4 x 4 sums.
+//   warp multiplies its share of K, in rounds of 8 elements along K, and a thread computes 4 x 4 sums.
 //   Pipeline: registers hold the tiles of the next round while the warp multiplies its tiles in shared memory. No warp
 //   waits for another before the end, where the sums of the warps, then of the cluster's blocks, are added.
 // Deterministic: all sums are added in an order that depends only on the plan.
@@ -104,7 +104,7 @@ class TileLoader {
     C value[kDepth][kSize + kPad];
   };
 
-  // `data` points to the block's first element. From there, the matrix has `size` more rows or columns.
+  // `data` points to the first element of the block's tile. From there on, the matrix has `size` rows or columns.
   __device__ TileLoader(const T* data, int depth_step, int step, int K, int size, bool vectorized)
       : K_(K), size_(size), vectorized_(vectorized), along_tile_(depth_step != 1), depth_step_(depth_step) {
     // Neighbouring lanes load neighbours in memory.
@@ -131,7 +131,7 @@ class TileLoader {
       for (int i = 0; i < kValues; ++i) values_[i] = inside(i) ? static_cast<C>(from[i * jump_]) : C(0);
     }
   }
-  // Stores the registers in shared memory.
+  // Stores in shared memory what load_tile() loaded.
   __device__ void store_tile(Tile& tile) const {
     C* to = &tile.value[depth_][index_];
     const int jump = next_depth_ * (kSize + kPad) + next_index_;

@@ -132,7 +132,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
   visit_floating(y.dtype, [&]<class T>() {
     const auto run = [&]<Along kAlong, int kVec>() {
       const ImageVectors vectors(y.shape, kAlong, kVec);
-      // Smaller blocks if there would be fewer than two for every multiprocessor.
+      // Blocks are smaller if there would otherwise be fewer than two for every multiprocessor.
       const uint32_t threads =
           vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
       launch(resample_kernel<kAlong, kVec, T>, launch.blocks(vectors.count, threads), threads, vectors, row_taps.taps(),

@@ -30,7 +30,8 @@ namespace {
 
 using namespace cuda_detail;
 
-// The axis along which the index selects: its size, and its stride in x (gather) or in the places' numbers (scatter).
+// The axis along which the index selects: its size, and its stride in x (gather) or in the logical order in which the
+// places of y are numbered (scatter).
 struct Axis {
   int64_t size, step;
   __device__ bool holds(int64_t index) const { return index >= 0 && index < size; }
@@ -47,7 +48,7 @@ struct Gather {
   const T* x;
   const int64_t* index;
   T* y;
-  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // offsets in y, x without the axis, index
+  __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // offsets in y, x (at index 0), index
     const int64_t place = index[at[2]];
     y[at[0]] = axis.holds(place) ? x[at[1] + place * axis.step] : T(0);
   }
@@ -55,8 +56,8 @@ struct Gather {
 
 constexpr uint32_t kNowhere = ~uint32_t{0};
 
-// Computes the place in y, numbered in logical order, of each item of x. The offsets `at` are those in the index, and
-// in the logical order of y without the axis.
+// Computes the place in y, numbered in logical order, of each item of x. `at` has the item's offset in the index, and
+// the number of the place that the item would have with index 0.
 struct FindPlace {
   Axis axis;
   const int64_t* index;

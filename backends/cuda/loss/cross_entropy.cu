@@ -2,7 +2,7 @@
 //   p = log_softmax(x);  loss_i = -p[i, t_i];  loss = sum or mean of the loss_i that are not ignored
 //   dx = (exp(p) - onehot(t)) dloss / count
 // A target outside [0, C) makes the loss and the gradient of its row NaN.  Layout: any strides.
-// Forward, up to 256 rows of 64 classes: one block of up to 1,024 threads; eight lanes share a row, and a lane keeps
+// Forward, up to 256 rows and 64 classes: one block of up to 1,024 threads; eight lanes share a row, and a lane keeps
 //   two or eight elements in registers. The losses are summed by a tree over the block.
 // Forward, otherwise: log_softmax by softmax.cu, then one block of 1,024 threads, which loop over the rows, for the
 //   losses and their sum.

@@ -52,7 +52,7 @@ struct ChannelIterator : ChannelTiling {
   /// The offset of the first element of the channel that this thread leads.
   __device__ uint32_t own_offset() const { return kNhwc ? own_channel() : in_plane(0); }
 
-  /// The vectors i, i + lanes, …, i + (number - 1) lanes of this thread.
+  /// A run of this thread's vectors: i, i + lanes, …, i + (number - 1) lanes, where lanes is 1 << lanes_log2.
   struct Run {
     uint32_t i, number;
   };
@@ -105,7 +105,7 @@ struct ChannelIterator : ChannelTiling {
   __device__ Sums<C> fold(const Sums<C> (&sums)[kChannels], Sums<C>* shared) const {
     constexpr uint32_t kTeam = kChannelThreads / kChannels, kWarps = kTeam / 32;
     Sums<C> sum = sums[0];
-    if constexpr (kNhwc) {  // for each c, a team of threads adds the sums
+    if constexpr (kNhwc) {  // team c of kTeam threads adds the sums of the threads' c-th channels
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) shared[c * kChannelThreads + threadIdx.x] = sums[c];
       __syncthreads();
@@ -152,7 +152,8 @@ struct ChannelIterator : ChannelTiling {
 #endif
   }
 
-  /// Adds the sums that all splits stored for a block's channels, for the leaders. `shared` is as for fold().
+  /// Adds the sums that all splits stored for a block's channels; each leader gets the sums of its channel. `shared`
+  /// has the size that fold() requires.
   template <class C>
   __device__ Sums<C> over_splits(const Sums<C>* of_splits, Sums<C>* shared) const {
     Sums<C> sums[kChannels] = {};

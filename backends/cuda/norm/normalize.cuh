@@ -40,8 +40,7 @@ struct Parameter {
   explicit Parameter(const View& view)
       : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}
   /// Loads kWidth neighbours, which must be aligned as a Vec of their type. The conversion to C is outside of the
-  /// branches: inside a branch it would wait for the load, and then the loads of a thread would not
-  /// overlap.
+  /// branches: inside a branch it would wait for the load, and then the loads of a thread would not overlap.
   template <int kWidth>
   __device__ void load(C (&values)[kWidth], int64_t i) const {
     if constexpr (std::is_same_v<T, C>) return load_dense<kWidth>(values, static_cast<const T*>(data) + i);
@@ -61,12 +60,12 @@ struct Parameter {
   }
 };
 
-/// Two sums that are computed together: sum(a) and sum(a b).
+/// Two sums that are computed together: plain = sum(a) and along = sum(a b).
 template <class C>
 struct alignas(2 * sizeof(C)) Sums {
   C plain, along;
 
-  /// The mean and variance of `count` numbers, from the sums of the numbers and of their squares.
+  /// Returns {mean, variance} of `count` numbers if this object has the sums of the numbers and of their squares.
   __device__ Sums moments(C count) const {
     const C mean = plain / count, variance = along / count - mean * mean;
     return {mean, variance < C(0) ? C(0) : variance};  // rounding can make the variance of equal numbers negative

@@ -9,9 +9,9 @@
 //   dx = s w (dy - P / n - (x - mean) s^2 Q / n),   dw = s Q,   dbias = P,   dresidual = dy where y > 0
 // For relu(batch norm + residual), dy is replaced by dresidual.  Layout, grid, block, pipeline and order: channels.cuh.
 // With two launches, the first stores dresidual, if it is requested, and the second reads dresidual instead of dy and
-// y. Without a residual, both launches compute from x where y > 0, because reading y twice would take longer. A single
-// launch reads y. For NHWC images the gradient may be given in two parts (dy and addend), which are added when they are
-// read.
+// y. Without a residual, both launches recompute from x where y > 0, because reading y twice would take longer. If a
+// single launch computes everything (channel_resident_kernel), it reads y. For NHWC images the gradient may be given in
+// two parts (dy and addend), which are added when they are read.
 #include <gradus/backends/cuda/norm/channels.cuh>
 
 namespace gradus::cuda_detail {
@@ -26,7 +26,7 @@ struct Forward {
   const T *x, *residual;
   Parameter<T> weight, bias;
   C floor;                  // lower limit of results: 0 with ReLU, else -infinity
-  C eps, *mean, *variance;  // results; with fixed statistics, operands
+  C eps, *mean, *variance;  // mean and variance: results, or operands if fixed
   RunningChannels<C> running;
 
   explicit Forward(const NormalizeArgs& p)
@@ -55,7 +55,7 @@ struct Forward {
   __device__ void load_rest(Vectors<kCount, kVec>& in, const auto& it, auto run) const {
     if constexpr (kResidual) it.template load<true>(in.residual, residual, run);
   }
-  using Known = C;  // the first element, which is subtracted
+  using Known = C;  // the channel's first element, which terms() subtracts
   __device__ Known known(const auto& it, int c) const { return static_cast<C>(x[it.offset(0) + c]); }
   __device__ Sums<C> terms(const auto& in, uint32_t k, int j, const Known& centre) const {
     const C distance = static_cast<C>(in.x[k].value[j]) - centre;
@@ -101,9 +101,9 @@ void normalize_channels(const NormalizeArgs& p, const NormPlan& plan, const Laun
 
 namespace {
 
-/// Where dy is used if a ReLU followed batch norm; elsewhere it is replaced by 0.
+/// The elements of dy that pass the ReLU after batch norm. The other elements are replaced by 0.
 enum class Mask : uint8_t {
-  none,  ///< everywhere: there was no ReLU
+  none,  ///< all elements: there was no ReLU
   y,     ///< where y > 0; dresidual is stored if it is requested
   x,     ///< where batch norm of x, which is computed again, is positive; only without a residual
 };
@@ -114,7 +114,7 @@ struct Backward {
   using Element = T;
   using C = compute_t<T>;
 
-  T *out, *dresidual;  // dx; may be null
+  T *out, *dresidual;  // `out` is dx; both may be null
   const T *dy, *addend, *y, *x;
   const C *mean, *variance;
   Parameter<T> weight, bias;

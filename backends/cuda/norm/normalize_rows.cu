@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kRowThreads, sizeof(T) == 8 ? 1 : 2)
   // `rest` is the rounding error of the mean `about`, which is large if the mean is large.
   const C rest = distances.plain / static_cast<C>(size);
   const C difference = distances.along / static_cast<C>(size) - rest * rest;
-  const C variance = difference < C(0) ? C(0) : difference;  // rounding can make it negative if all are equal
+  const C variance = difference < C(0) ? C(0) : difference;  // rounding can make it negative if all elements are equal
   if (threadIdx.x == 0) means[row] = about + rest, variances[row] = variance;
   const C s = C(1) / ::sqrt(variance + eps);
   for_vectors<kWidth, kSteps>(size, [&](int k, uint32_t i) {
@@ -151,8 +151,8 @@ void normalize_rows(const NormalizeBackwardArgs& p, const NormPlan& plan, const 
   const RowTiling& tiling = plan.rows;
   visit_floating(p.x.dtype, [&]<class T>() {
     using C = compute_t<T>;
-    // A thread has eight elements, because each element needs four or more registers: with more elements, fewer threads
-    // would be resident.
+    // A thread keeps at most eight elements, because each of them needs four or more registers: with more elements,
+    // fewer threads would be resident.
     constexpr int kWidth = 16 / sizeof(T);
     Sums<C>* const partial = static_cast<Sums<C>*>(workspace);
     launch(tiling.vectorized ? rows_backward_kernel<kWidth, 8 / kWidth, T> : rows_backward_kernel<1, 4, T>,

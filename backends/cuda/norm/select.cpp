@@ -36,9 +36,10 @@ bool is_kept_dense(const RunningStatistics& running, DType dtype) {
   return serves(running.mean) && serves(running.variance);
 }
 
-/// Plans rows of the last axes that are contiguous in `images` and have the same parameters (null: absent). Each thread
-/// of a team keeps at most `vectors` vectors of 16 bytes, or `singles` single elements, of a row. Returns false if
-/// there are no such rows.
+/// Plans the kernels for rows. They need reduced axes that are the last ones, contiguous `images`, and `parameters`
+/// that are the same in every row (null: absent). Each thread of a team keeps at most `vectors` vectors of 16 bytes, or
+/// `singles` single elements, of a row. Returns false if these conditions are not met, or if a row needs more than 512
+/// threads.
 bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                std::initializer_list<View> parameters, int64_t vectors, int64_t singles) {
   const View& x = *images.begin();
@@ -70,7 +71,7 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 /// about 32 channels, which are at least 64 adjacent bytes; and if there are few pixels, only blocks with more channels
 /// keep all their threads busy.
 ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_sums, const DeviceProperties& device) {
-  constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // every device with clusters supports 8 blocks
+  constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // blocks; all devices with clusters support 8
   ChannelTiling tiling;
   tiling.nhwc = nhwc, tiling.vec = vec, tiling.channels = static_cast<uint32_t>(x.shape[1]);
   const int64_t plane = plane_of(x);
@@ -102,8 +103,9 @@ uint32_t slice_pitch(const View& x) {
   return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? static_cast<uint32_t>(pitch) : 0;
 }
 
-/// Plans batch norm: statistics over all axes except the channels', images of one layout (null data: absent), and
-/// parameters that are broadcast along the axes (null: absent). Returns false if the problem is not of this kind.
+/// Plans the kernels for batch norm. They need statistics over all axes except that of the channels, images of one
+/// layout (null data: absent), and parameters that depend only on the channel (null: absent). Returns false if these
+/// conditions are not met.
 bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                    std::initializer_list<View> parameters, bool takes_sums, const DeviceProperties& device) {
   const View& x = *images.begin();

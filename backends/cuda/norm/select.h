@@ -30,15 +30,15 @@ struct ChannelTiling {
   static constexpr uint32_t kResident = 4;  ///< number of vectors that a thread can keep in registers
 
   bool nhwc = false;
-  uint32_t vec = 4;  ///< NCHW: 1 if planes do not consist of aligned vectors
+  uint32_t vec = 4;  ///< elements of a vector: 4, or 1 if NCHW planes do not consist of aligned vectors
   uint32_t channels = 0, count = 0;
   uint32_t pitch = 0;  ///< elements from pixel to pixel if x is a slice of the channels of NHWC images, else 0
   Divisor vectors;     ///< vectors of a plane; NHWC: of a pixel
-  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< log2 of a block's vectors of a pixel, and of the threads for each
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< log2 of a block's vectors per pixel, and threads per vector
   uint32_t splits = 1, per_split = 0;
   bool resident = false;  ///< one launch, in which the threads of a block or cluster keep its channels in registers
 
-  /// Blocks along x of the grid, whose y is `splits`.
+  /// Number of blocks along x of the grid. Along y, the grid has `splits` blocks.
   uint32_t groups() const { return nhwc ? ceil_div(vectors.divisor, 1 << outputs_log2) : channels; }
   /// Number of partial sums: one for each split of each channel.
   size_t sums() const { return size_t{splits} * channels; }
@@ -59,7 +59,7 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-/// Returns true for dense NCHW and NHWC images, and for contiguous views. Among other views, there are kernels only for
+/// Returns true for dense NCHW and NHWC images, and for contiguous views. Of the other views, the kernels accept only
 /// slices of the channels of NHWC images.
 bool is_dense(const View& x);
 

@@ -1,6 +1,6 @@
 // Optimizer steps over all parameters in few launches. The formulas are in core/formulas/optimizer_rules.h.
-// Layout: a parameter, its gradient and its states have the same dense layout; Backend's default body updates
-// parameters of which this is not true.
+// Layout: a parameter, its gradient and its states have the same dense layout; the default body of the operator in
+// Backend updates the other parameters.
 // Grid: x = blocks for all parameters, 1,024 elements of one parameter each.  Block: 256 threads; a thread updates four
 // elements.  Deterministic: there are no sums.
 //
@@ -39,7 +39,7 @@ struct TensorTable {
   };
   Tensor tensors[kMaxTensors];
   int count = 0;
-  uint32_t blocks = 0;  // in the grid
+  uint32_t blocks = 0;  // of the grid
 
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};
@@ -78,7 +78,7 @@ void for_each_floating(F&& f) {
 }
 
 // The tensors for which flat() returns false: a single running index cannot address their elements. The default body of
-// the composite processes these tensors.
+// the operator in Backend processes these tensors.
 template <class Tensor, class Flat>
 std::vector<Tensor> not_flat(std::span<const Tensor> tensors, Flat&& flat) {
   std::vector<Tensor> rest;
@@ -94,7 +94,7 @@ template <class T, class G, class H>
 struct Entry {
   T* parameter;
   const G* gradient;
-  T* states[kMaxOptimizerStates];  // null where the rule has none
+  T* states[kMaxOptimizerStates];  // null where the rule has no such state
   H* half;                         // null if there is no half copy
 };
 constexpr int kPerThread = 4;
@@ -111,7 +111,7 @@ __device__ bool are_aligned(const Entry<T, G, H>& entry) {
   return result;
 }
 
-// The StepBlock: doubles, `step` elements apart.
+// The values of the StepBlock (core/kernel_args.h): doubles that are `step` elements apart.
 struct Block {
   const double* data;
   int64_t step;
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(kThreads, 5) step_kernel(Table<T, G, H> table,
   launch_dependents();
   int64_t begin, end;
   const Entry<T, G, H>& entry = table.part_of_block(begin, end);
-  // In a block whose elements are complete, the elements of a thread are a vector of neighbours. Otherwise they are
-  // kThreads apart, so that all threads have nearly the same number of elements.
+  // If a block has its full number of elements and all addresses are aligned, the elements of a thread are a vector of
+  // neighbours. Otherwise they are kThreads apart, so that all threads have nearly the same number of elements.
   const bool whole = begin + kPerThread * kThreads == end && are_aligned(entry);
   const int64_t first = begin + (whole ? kPerThread : 1) * static_cast<int>(threadIdx.x);
   // All loads of a thread are in flight before it waits for the constants, and before it stores anything.

@@ -4,8 +4,9 @@
 // Layout: x (N, C, H, W), y (N, C, P, Q), any strides.
 // Grid: x = blocks of a grid-stride loop over vectors of the result.  Block: 256 threads; a thread computes one vector
 // a step: channels of a channels-last pixel, otherwise one column of a row.
-// pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the sizes are constants, and a vector may
-// also consist of up to 16 bytes of columns: two columns of the image for each column of y.
+// pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the window's sizes are compile-time
+// constants, and a vector may also consist of neighbouring columns: up to 16 bytes of a row of the image, with two
+// columns for each column of y.
 // backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which lie in the same
 // four windows.
 // Deterministic: one thread computes the whole sum of a pixel, in the order of the windows.
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// The range of windows, from `first` to `last`, that contain a position of an axis.
+// The windows along an axis that contain a position: those with the indices `first` to `last`.
 struct Windows {
   int first, last;
 };
@@ -96,7 +97,8 @@ __device__ Windows windows_over(int at, const Pool2dGeometry& window, int axis, 
   return {first, min(static_cast<int>(stride.quotient(padded)), count - 1)};
 }
 
-// A thread computes one vector of dx a step, from kVec neighbours of dy in each window that contains it.
+// In each step, a thread computes one vector of dx. For every window that contains it, the thread loads kVec neighbours
+// of dy.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(Pool pool, Image<const T> dy, Image<const int32_t> indices, Image<T> dx) {

@@ -24,8 +24,8 @@ __device__ void add_device_offset(RandomState& state) {
 enum class Distribution { uniform, normal, bernoulli, integer, key };
 
 // Draws element i of a stream. `a` and `b` are the limits (uniform) or the mean and the deviation (normal); for
-// bernoulli, `a` is the probability. Keys for permutations are signed numbers in the order of their random bits as
-// unsigned numbers.
+// bernoulli, `a` is the probability. A key for a permutation is 64 random bits with the sign bit flipped, so that the
+// signed keys are in the order of the bits as unsigned numbers.
 template <Distribution kOf, class T, class Parameter>
 struct Draw {
   RandomState state;
@@ -42,7 +42,7 @@ struct Draw {
   }
 };
 
-// `geometry` has the offsets of y, x and mask.
+// Computes y = dropout(x) and the mask of kept elements. geometry.offsets() returns the offsets in y, x and mask.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     dropout_kernel(RandomState state, Geometry<3> geometry, const T* x, T* y, bool* mask, uint64_t first, double keep,

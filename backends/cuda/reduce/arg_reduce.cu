@@ -30,7 +30,7 @@ struct Better {
   static constexpr C kWorst = std::numeric_limits<C>::has_infinity
                                   ? (kMax ? -std::numeric_limits<C>::infinity() : std::numeric_limits<C>::infinity())
                                   : (kMax ? std::numeric_limits<C>::lowest() : std::numeric_limits<C>::max());
-  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // the largest index: equal elements win
+  static __device__ A neutral() { return {kWorst, ~decltype(A::index)()}; }  // the largest index loses to equal values
   static __device__ A load(T x, int64_t i) {
     if constexpr (std::is_same_v<T, A>) return x;
     else return {static_cast<C>(x), static_cast<decltype(A::index)>(i)};

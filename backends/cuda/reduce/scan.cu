@@ -26,7 +26,8 @@ struct Row {
   __device__ int64_t place(int64_t k) const { return reverse ? size - 1 - k : k; }
 };
 
-// Computes y[k] from y[k - 1] and element k of the inputs. Only a recurrence has a second input.
+// Fold and Recurrence have a function next(), which computes y[k] from y[k - 1] and element k of the input. Recurrence
+// also has a second input, b, whose element k is at the offset `at`.
 template <ScanOp op, class T>
 struct Fold {
   using A = compute_t<T>;
@@ -45,7 +46,7 @@ struct Recurrence {
   }
 };
 
-// `rows` has the offsets of y, x and b.
+// A thread computes one row a step. rows.offsets() returns the offsets of a row in y, x and b.
 template <class Op, class T>
 __global__ void __launch_bounds__(kThreads) thread_rows_kernel(Geometry<3> rows, Row row, Op op, const T* x, T* y) {
   using A = typename Op::A;

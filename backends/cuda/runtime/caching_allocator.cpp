@@ -13,8 +13,8 @@ namespace {
 // The bytes that the statistics count for a request of `bytes` bytes, as in PyTorch.
 size_t counted(size_t bytes) { return round_up(bytes, 512); }
 
-// The size of a new block. Above 64 KiB, sizes are multiples of an eighth of the largest power of two that is not
-// greater, so that at most an eighth of a block is wasted.
+// The capacity of a new block for a request of `bytes` bytes. Above 64 KiB it is a multiple of p / 8, where p is the
+// largest power of two that is not greater than `bytes`, so that less than an eighth of a block is wasted.
 size_t rounded(size_t bytes) {
   return bytes <= 65536 ? counted(bytes) : round_up(bytes, (size_t{1} << (63 - __builtin_clzll(bytes))) / 8);
 }
@@ -54,7 +54,8 @@ void CachingAllocator::check_limit(size_t bytes, int device) const {
                " that set_memory_limit gave cuda:", device, ": ", format_bytes(allocated), " are in tensors");
 }
 
-// The smallest block that fits, unless more than an eighth of it would be wasted.
+// Takes the smallest free block that has at least `capacity` bytes, and returns it. Returns null if there is none, or
+// if that block is more than an eighth larger.
 CachingAllocator::Block* CachingAllocator::find_free(int device, cudaStream_t stream, Pool pool, size_t capacity) {
   const auto fit = free_.lower_bound({pool, device, stream, capacity, nullptr});
   if (fit == free_.end() || *fit > Free(pool, device, stream, capacity + capacity / 8 + 1, nullptr)) return nullptr;

@@ -6,9 +6,9 @@
 // A block belongs to the stream for which it was allocated. After it is freed, it can be allocated on the same stream
 // immediately, because later work on a stream runs after earlier work. If other streams use the block, the caller
 // announces them by record_stream(); the block is then reused only after these streams have finished that work.
-// Page-locked memory is reused only after its copies (record_copy()). Blocks that are allocated while a graph is
-// captured belong to the graph's pool: they are reused only within the capture and return to the driver when the graph
-// is destroyed.
+// Page-locked memory is reused only after the copies that record_copy() announced have finished. Blocks that are
+// allocated while a graph is captured belong to the graph's pool: they are reused only within the capture and return to
+// the driver when the graph is destroyed.
 #pragma once
 
 #include <mutex>
@@ -24,7 +24,7 @@ namespace gradus::cuda_detail {
 
 class CachingAllocator {
  public:
-  /// The pool of a captured graph; 0 is the pool of eager work.
+  /// The pool of a captured graph; 0 is the pool for all allocations outside of captures.
   using Pool = uint64_t;
 
   explicit CachingAllocator(int device_count, bool page_locked = false)

@@ -32,7 +32,7 @@ inline void check_launch(cudaStream_t stream) {
 inline bool is_done(cudaEvent_t event) {
   const cudaError_t state = cudaEventQuery(event);
   if (state == cudaErrorNotReady) {
-    cudaGetLastError();  // clears the error, which the next launch would report
+    cudaGetLastError();  // clears the error; otherwise the next launch would report it
     return false;
   }
   check("cudaEventQuery", state);

@@ -59,7 +59,7 @@ class CudaEvent final : public Event {
     if (!event_) event_.emplace(stream.device.index());
     GRADUS_CHECK(event_->device() == stream.device.index(), DeviceError, "an event of cuda:", event_->device(),
                  " cannot be recorded on a stream of ", stream.device);
-    const bool in_graph = kTiming && this_thread_captures();  // then every replay of the graph records the event
+    const bool in_graph = kTiming && this_thread_captures();  // if set, every replay of the graph records the event
     GRADUS_CUDA_CHECK(cudaEventRecordWithFlags(*event_, static_cast<cudaStream_t>(stream.handle),
                                                in_graph ? cudaEventRecordExternal : cudaEventRecordDefault));
   }
@@ -151,7 +151,7 @@ class CudaRuntime final : public DeviceRuntime {
     void* data = allocator_.allocate(bytes, device, handle, capture ? capture->pool : 0);
 #ifndef NDEBUG
     DeviceGuard guard(device);
-    if (data) GRADUS_CUDA_CHECK(cudaMemsetAsync(data, 0xff, bytes, handle));  // 0xff…ff is NaN in every floating type
+    if (data) GRADUS_CUDA_CHECK(cudaMemsetAsync(data, 0xff, bytes, handle));  // NaN, to reveal reads of unset memory
 #endif
     return data;
   }
@@ -195,7 +195,7 @@ class CudaRuntime final : public DeviceRuntime {
   bool capturing() const override { return capture || is_recording(DeviceType::cuda); }
 
  private:
-  // -1 is the current device.
+  // Checks and returns the index of a device; -1 stands for the current device.
   int known(int index) const {
     if (index < 0) return current_device();
     GRADUS_CHECK(index < device_count_, DeviceError, "no device cuda:", index, ": this machine has ", device_count_,
@@ -213,7 +213,8 @@ class CudaRuntime final : public DeviceRuntime {
   CachingAllocator allocator_, pinned_;
 };
 
-// Streams order copies between devices and within a device; `non_blocking` affects only copies from and to the host.
+// Copies between devices and within a device are ordered by streams, and the host never waits for them. `non_blocking`
+// affects only copies from and to the host.
 void CudaRuntime::copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                        bool non_blocking) {
   if (bytes == 0 || record_copy(to, to_device, from, from_device, bytes)) return;
@@ -254,7 +255,7 @@ void CudaRuntime::begin_capture() {
   GRADUS_CHECK(!capture, DeviceError, "this thread captures a graph already; captures do not nest");
   Capture begun{.device = current_device()};
   begun.stream = make_stream(begun.device);
-  const cudaStreamCaptureMode mode =  // graph::Recorder only measures memory and discards the capture
+  const cudaStreamCaptureMode mode =  // relaxed for graph::Recorder, which discards the capture
       is_recording(DeviceType::cuda) ? cudaStreamCaptureModeRelaxed : cudaStreamCaptureModeThreadLocal;
   const cudaError_t error = cudaStreamBeginCapture(begun.stream, mode);
   if (error != cudaSuccess) cudaStreamDestroy(begun.stream);

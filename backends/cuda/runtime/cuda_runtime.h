@@ -1,5 +1,5 @@
-// The part of the runtime that code which launches kernels needs: the current stream, the properties of the device,
-// scratch memory, and guards for the state that CUDA keeps for each thread.
+// What code that launches kernels needs from the runtime: the current stream, the properties of the device, scratch
+// memory, and guards for the state that CUDA keeps for each thread.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -17,19 +17,19 @@ namespace gradus::cuda_detail {
 // A compute capability is stored as the number 10 major + minor: 90 for Hopper.
 
 struct DeviceProperties {
-  /// The capability that kernels may use: the minimum of the device's capability, the user's limit and the capability
-  /// for which the code was compiled that the device runs.
+  /// The capability that kernels may use: the minimum of the device's capability, the limit GRADUS_CUDA_MAX_CAPABILITY,
+  /// and the capability for which the kernels that the device runs were compiled.
   int compute_capability;
   int multiprocessors;
   size_t shared_memory;  ///< the maximum of shared memory that a block may request, in bytes
   bool wgmma = false;    ///< the instructions of sm_90a, which only devices of capability 9.0 have
 
-  bool has_tensor_cores() const { return compute_capability >= 80; }  ///< for bfloat16 and TF32 too
+  bool has_tensor_cores() const { return compute_capability >= 80; }  ///< including bfloat16 and TF32
   bool has_async_copies() const { return compute_capability >= 80; }  ///< cp.async, from global to shared memory
-  bool has_clusters() const { return compute_capability >= 90; }      ///< also programmatic dependent launches
+  bool has_clusters() const { return compute_capability >= 90; }      ///< and programmatic dependent launches
 };
 
-/// An H200.
+/// The properties of an H200, which tests of the choices use.
 inline constexpr DeviceProperties kH200 = {
     .compute_capability = 90, .multiprocessors = 132, .shared_memory = 227 << 10, .wgmma = true};
 
@@ -101,7 +101,8 @@ inline std::vector<Architecture> parse_architectures(std::string_view text) {
   return all;
 }
 
-/// The architecture whose code the device runs, or 0 if it runs none; __CUDA_ARCH__ in kernels is ten times it.
+/// The newest architecture whose code the device runs, or 0 if it runs none; the device's own capability if the list
+/// cannot be parsed. In kernels, __CUDA_ARCH__ is ten times this number.
 inline int code_for(std::string_view architectures, int device) {
   const std::vector<Architecture> all = parse_architectures(architectures);
   int newest = 0;

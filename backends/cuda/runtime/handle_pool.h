@@ -38,7 +38,7 @@ class Pooled {
     std::vector<Handle> handles[kMaxDevices];
   };
   static Idle& idle() {
-    static auto* const all = new Idle;  // outlives all threads
+    static auto* const all = new Idle;  // never destroyed, because threads that end late still return handles
     return *all;
   }
   struct Leave {

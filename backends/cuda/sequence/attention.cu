@@ -59,7 +59,7 @@ struct Mask {
   }
 };
 
-// The options of attention. If `drops`, dropout draws from `random`.
+// The options of attention. If `drops` is set, dropout draws from the stream `random`.
 template <class T>
 struct Rule {
   using C = compute_t<T>;
@@ -70,7 +70,7 @@ struct Rule {
 
   Rule(const AttentionRule& rule, bool drops)
       : scale(static_cast<C>(rule.scale)),
-        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // rounded as by dropout
+        dropout_scale(static_cast<C>(static_cast<T>(static_cast<C>(1 / (1 - rule.dropout))))),  // rounded to T
         causal(rule.causal), drops(drops), keep(1 - rule.dropout), random(rule.random) {}
 };
 
@@ -83,9 +83,9 @@ struct Block {
   using Products = C[kWarpRows][2];
   using Sums = C[kWarpRows][kHead / 32];
   using Four = Vec<C, 4>;
-  static constexpr int kPitch = kHead + kAttentionPad;  // vectors of 4 elements of eight lanes are in different banks
+  static constexpr int kPitch = kHead + kAttentionPad;  // the padding puts the vectors of 8 lanes in different banks
 
-  C* memory;                            // (16, kHead), (64, kPitch), (64), (1 or 2, 16, pitch)
+  C* memory;                            // rows (16, kHead), tile (64, kPitch), numbers (64), matrices (…, 16, pitch)
   int pitch;                            // elements from row to row of the matrices
   int head_number, image, head, first;  // first: the first row of the block
 
@@ -144,7 +144,8 @@ struct Block {
       }
     }
   }
-  // Calls f(row, half, row of the tile) for each of the lane's products.
+  // Calls f(r, half, i) for each of the lane's products: that of the warp's row r and row i = lane() + 32 half of the
+  // tile.
   template <class F>
   __device__ void for_each_product(F&& f) const {
 #pragma unroll
@@ -153,7 +154,8 @@ struct Block {
       for (int half = 0; half < 2; ++half) f(r, half, lane() + 32 * half);
   }
 
-  // Adds the tile's rows, which are rows `from` + 0 … 63 of the other operand, weighted by the warp's matrix rows.
+  // For each row r of the warp, adds the rows of the tile to sums[r], weighted by row r of matrix `which`. The tile has
+  // rows `from` + 0 … 63 of the other operand.
   __device__ void add_weighted(int which, int from, Sums& sums) const {
 #pragma unroll 2
     for (int j = 0; j < kTile; j += 4) {
@@ -170,7 +172,8 @@ struct Block {
         }
     }
   }
-  // Stores in `to` the sums of all `length` rows of `other`, weighted by a matrix and multiplied by `scale`.
+  // Stores in `to`, which has `count` rows, the sums of all `length` rows of `other`, weighted by matrix `which` and
+  // multiplied by `scale`.
   __device__ void store_weighted(int which, const HeadRows<const T>& other, int length, C scale, const HeadRows<T>& to,
                                  int count) const {
     Sums sums = {};
@@ -321,8 +324,8 @@ struct Weight {
   __device__ C dscore(C product, C of_row) const { return value * (product * factor - of_row); }
 };
 
-// numbers()[i] = the dot product of row `first` + i of dy, which is in shared memory as row i at `dy`, and row `first`
-// + i of y. The result is 0 for rows from `count` on.
+// Sets numbers()[i] to the dot product of the rows `first` + i of dy and y, or to 0 from row `count` on. Row `first` +
+// i of dy is in shared memory, as row i at `dy`.
 template <int kCount, class T, int kHead, class C>
 __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitch, const HeadRows<const T>& y,
                              int first, int count) {
@@ -345,8 +348,8 @@ __device__ void row_products(const Block<T, kHead>& block, const C* dy, int pitc
     if (block.lane() == i) block.numbers()[block.warp() + i * kWarps] = products[i];
 }
 
-// Computes dk and dv of 16 keys (kOfKeys), or dq of 16 queries. The rows of the weights' gradient in shared memory are
-// then keys or queries.
+// Computes dk and dv of 16 keys (kOfKeys), or dq of 16 queries. Accordingly, a row of the scores' gradient in shared
+// memory belongs to a key or to a query.
 template <bool kOfKeys, class T, int kHead>
 __device__ void gradients(const Backward<T>& task, const Block<T, kHead>& block) {
   using C = compute_t<T>;

@@ -7,8 +7,8 @@
 //   columns) in registers, and computes one gate of one unit in one sequence.
 // Pipeline: every warp sends its results of a step to all blocks of the cluster (st.async), whose barriers count the
 //   bytes. There are two buffers. A warp sends numbers to one buffer only after the numbers of all warps in the other
-//   buffer have been received, so no buffer is overwritten before it is read. The operands of the next step in global
-//   memory are loaded before the wait.
+//   buffer have been received, so no buffer is overwritten before it is read. Before a warp waits for numbers, it loads
+//   the next step's operands from global memory.
 // Deterministic: sums over lanes are fixed trees.
 //
 // The element-wise part of a step of an LSTM, after the matrix products, and its gradient:
@@ -62,14 +62,14 @@ struct Exchange {
     if (threadIdx.x >= kWarp) return;
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.init();
-    __syncwarp();  // the compiler makes init() an instruction of the whole warp, and expect_tx() one of lane 0
+    __syncwarp();  // lane 0 must call expect_tx() after init(), which the compiler issues for the whole warp
     if (threadIdx.x == 0)
       for (Mbarrier& barrier : full) barrier.expect_tx(sizeof(numbers[0]));
   }
   // Waits for the numbers that were sent in step i - 1, and returns them.
   __device__ const float (&received(int i))[kSequences][kWidth] {
     full[i & 1].wait((i - 1) / 2 & 1);
-    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // the numbers of step i + 1
+    if (threadIdx.x == 0) full[i & 1].expect_tx(sizeof(numbers[0]));  // for the numbers that step i + 1 sends
     return numbers[i & 1];
   }
   __device__ void send(int i, int sequence, int at, float value, int block) {
@@ -77,9 +77,10 @@ struct Exchange {
   }
 };
 
-// Multiplies kRows rows of weights with the inputs of all sequences, and sums over kLanes lanes. Of each row, a lane
-// has the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3. A lane gets the sum of one (row, sequence), whose
-// index is given by the highest bits of the lane number.
+// Multiplies kRows rows of weights with the inputs of all sequences. A group of kLanes lanes shares each sum: for every
+// chunk, a lane has the weights of the inputs 4 (lane + kLanes chunk) + 0 … 3 of each row. A lane returns the sum of
+// one pair of row and sequence; the highest bits of the lane's number in the group are the index of the pair, row *
+// kSequences + sequence.
 template <int kLanes, int kRows, int kWeights, int kWidth>
 __device__ float multiply(const float (&weights)[kRows][kWeights], const float (*inputs)[kWidth], int lane) {
   constexpr int kSums = kRows * kSequences, kSharers = kSums < kLanes ? kLanes / kSums : 1;

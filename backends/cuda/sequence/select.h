@@ -1,5 +1,5 @@
 // Decides how the backend "cuda" computes attention and LSTMs over whole sequences. Host code without CUDA, so that
-// decisions can be tested on machines without a GPU. Their fused kernels need no scratch memory.
+// decisions can be tested on machines without a GPU. The fused kernels of both need no scratch memory.
 #pragma once
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -30,10 +30,11 @@ struct AttentionPlan {
   const char* name() const { return algorithm == AttentionAlgorithm::tiles ? "tiles" : "products"; }
 };
 
-/// The rows of weights of a block, the rows of a tile of the other operand, and the padding between rows of a tile (in
-/// elements).
+/// The number of rows of the attention weights that a block computes, the number of rows of the other operand in a tile
+/// in shared memory, and the padding between rows of a tile, in elements.
 inline constexpr int kAttentionRows = 16, kAttentionTile = 64, kAttentionPad = 4;
-/// Elements from row to row of weights with `length` columns: a whole number of tiles.
+/// The distance between rows of weights in shared memory, in elements: `length`, the number of columns, rounded up to a
+/// multiple of kAttentionTile.
 GRADUS_HOST_DEVICE constexpr int attention_pitch(int length) {
   return ceil_div(length, kAttentionTile) * kAttentionTile;
 }

@@ -5,6 +5,7 @@
 //   dw      dot products of dy with the planes that the forward pass reads, in vector lanes; db sums dy
 // The unit of work is a band of rows of one group of one image. Everything that needs its planes is computed while they
 // are in the cache, so the backward pass reads dy, y and x from memory once.
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -137,8 +138,7 @@ struct Band {
   int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.rows.size - first); }
 };
 
-}  // namespace
-
+// Forward, or all wanted gradients in one pass, which reads dy from memory once.
 template <class T>
 void run(const DirectTiles& t, const ConvOperands<T>& o) {
   const Kernels<T>& kernels = o.kernels();
@@ -201,7 +201,165 @@ void run(const DirectTiles& t, const ConvOperands<T>& o) {
   }
 }
 
-template void run(const DirectTiles&, const ConvOperands<float>&);
-template void run(const DirectTiles&, const ConvOperands<double>&);
+// Number of rows of `total` in a band: at most `fit`, with bands of nearly equal height.
+int64_t band_of(int64_t total, int64_t fit) {
+  const int64_t most = std::max<int64_t>(1, std::min(total, fit));
+  return std::max<int64_t>(1, ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))));
+}
+
+ConvPlan plan_direct(const ConvProblem& p) {
+  constexpr int64_t kChunkWork = int64_t{1} << 17;  // minimum multiply-adds of a parallel chunk
+  constexpr int64_t kChunksWanted = 32;
+  constexpr int64_t kBandBytes = int64_t{32} << 10;       // for planes, which every filter reads again,
+  constexpr int64_t kLeastRows = 16;                      // but at least the rows of two tiles
+  constexpr int64_t kGradientBytes = int64_t{256} << 10;  // for planes of x and dy
+  const int64_t vector = p.tile().vector, groups = p.g.groups;
+  const bool wants_dw = p.has_dw() && p.w.numel() > 0;
+  const bool wants_out = !p.backward() || (p.has_dx() && p.out.numel() > 0);
+  ConvPlan plan;
+  if (p.out.numel() == 0 && !p.has_dw()) return plan;
+  DirectTiles t = {};
+  const int64_t channels = p.in.C / groups, filters = p.out.C / groups;
+  int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: size of a pass or of dy
+  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // of all passes
+  t.in.channels = channels, t.x.channels = p.backward() ? filters : 0;
+  // Adds an axis to `planes`. `reach`: number of rows (columns) read beyond an output's position.
+  const auto add_axis = [](PlaneLayout& planes, int axis, const std::vector<WindowAxis>& passes, int64_t& reach) {
+    const TapRange taps(passes);
+    planes.split[axis] = passes[0].step, planes.shift[axis] = std::max<int64_t>(0, -taps.least);
+    reach = (std::max<int64_t>(0, taps.most) + planes.shift[axis]) / planes.split[axis];
+    return taps.total;
+  };
+  for (int axis = 0; axis < 2; ++axis) {
+    if (wants_dw) positions[axis] = p.in.size(axis);
+    if (p.backward())
+      add_axis(t.x, axis, conv_axes(false, p.g, axis, p.in.size(axis), p.out.size(axis), p.w.size(axis)),
+               x_reach[axis]);
+    if (!wants_out) continue;
+    const std::vector<WindowAxis> passes = p.axes(axis);
+    positions[axis] = std::max(positions[axis], passes[0].size);
+    t.weights_size *= add_axis(t.in, axis, passes, reach[axis]);
+  }
+  t.in.pitch = round_up(positions[1], vector) + reach[1], t.x.pitch = round_up(p.in.W, vector) + x_reach[1];
+  const auto row_bytes = [&](const PlaneLayout& planes) {
+    return planes.channels * planes.split[0] * planes.split[1] * planes.pitch * p.element();
+  };
+  const int64_t bytes = std::max<int64_t>(1, row_bytes(t.in) + row_bytes(t.x));
+  t.band = band_of(positions[0],
+                   p.backward() ? kGradientBytes / bytes : std::max(kLeastRows, kBandBytes / bytes - reach[0]));
+  t.bands = ceil_div(positions[0], t.band);
+  t.in.rows = t.band + reach[0], t.x.rows = t.band + x_reach[0];
+  t.items = p.in.N * t.bands;
+
+  const int64_t taps = p.w.C * p.w.H * p.w.W;
+  const int64_t work = p.w.N / groups * taps * t.band * (p.out.W + (p.backward() ? p.in.W : 0));
+  const int64_t parts_wanted =
+      p.backward() ? std::min(ceil_div(kParts, groups), ceil_div(t.items * groups * work, kChunkWork)) : t.items;
+  t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, std::max<int64_t>(parts_wanted, 1)));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
+  t.grain = std::max(ceil_div(t.parts * groups, kChunksWanted), ceil_div(kChunkWork, t.items_in_part * work + 1));
+
+  t.partial_size = wants_dw ? t.parts * p.in.C * (taps + 1) : 0;
+  t.in_size = slot_size(channels * t.in.channel_stride());
+  t.x_size = wants_dw ? slot_size(filters * t.x.channel_stride()) : 0;
+  if (wants_out) {
+    const WindowAxis columns = p.axes(1)[0];
+    t.sums_size =
+        p.out.w_stride * columns.out_step == 1 ? 0 : slot_size(filters * t.band * round_up(columns.size, vector));
+  }
+  t.vectors_size = wants_dw ? slot_size(channels * taps * vector) : 0;
+  const int64_t of_thread = t.in_size + t.x_size + t.sums_size + t.vectors_size;
+  plan.workspace_bytes =
+      (t.partial_size + t.weights_size + p.threads_of(ceil_div(t.parts * groups, t.grain)) * of_thread) * p.element();
+  plan.tiles = t;
+  return plan;
+}
+
+constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                   {"weight_multiply_adds", WorkLimit::multiply_adds},
+                                   {"plane_bytes", WorkLimit::bytes},
+                                   {"strided_bytes", WorkLimit::bytes},
+                                   {"terms"},
+                                   {"calls"},
+                                   {"weight_terms"},
+                                   {"weights"},
+                                   {"plane_rows"},
+                                   {"units"}}};
+
+// Indices in kWorkParts.
+enum Part : size_t {
+  kMultiplyAdds,
+  kWeightMultiplyAdds,
+  kPlaneBytes,
+  kStridedBytes,
+  kTerms,
+  kCalls,
+  kWeightTerms,
+  kWeights,
+  kPlaneRows,
+  kUnits
+};
+
+// Bytes of the planes of x, apart those that are not contiguous along rows.
+void add_planes(const ConvProblem& p, const ImageLayout& x, double planes, KernelWork& work) {
+  const bool strided = (x.c_stride == 1 && x.C > 1) || p.g.stride[1] > 1;
+  work[strided ? kStridedBytes : kPlaneBytes] += planes * static_cast<double>(p.element());
+}
+
+KernelWork work_direct(const ConvProblem& p) {
+  const ConvPlan plan = plan_direct(p);
+  const auto* t = std::get_if<DirectTiles>(&plan.tiles);
+  if (!t) return {};
+  const int64_t vector = p.tile().vector;
+  const ImageLayout& y = p.backward() ? p.in : p.out;
+  const auto number = [](int64_t count) { return static_cast<double>(count); };
+  const double filters = number(p.w.N * p.w.C);  // pairs of channel and filter
+  const double items = number(t->items * p.g.groups);
+  KernelWork work = {};
+  if (!p.backward() || p.has_dx()) {
+    // A stride divides dx into passes. Each vector of a plane is loaded once for all rows of a tile that it contributes
+    // to.
+    const int64_t stride = p.backward() ? p.g.stride[1] : 1, stride_rows = p.backward() ? p.g.stride[0] : 1;
+    const int64_t vectors = ceil_div(ceil_div(p.out.W, stride), vector), rows = ceil_div(p.out.H, stride_rows);
+    const double tile_rows = number(rows) / number(ceil_div(rows, 8));
+    // Taps form a term if they read neighbouring rows of a phase.
+    const int64_t step = p.g.dilation[0], apart = p.g.stride[0];
+    const int64_t neighbours = step == apart ? p.w.H : step == 1 ? ceil_div(p.w.H, apart) : 1;
+    const double reach = number(std::min(neighbours, kDirectReach)), terms = std::ceil(number(p.w.H) / reach);
+    const double tiles = number(p.out.N * ceil_div(rows, 8) * vectors) * filters * number(p.w.W) * terms;
+    work[kMultiplyAdds] = tiles * std::max(tile_rows * reach, tile_rows + 2 * reach);
+    work[kTerms] = tiles;
+    work[kUnits] = items * number(p.backward() ? stride * stride_rows : 1);
+    if (t->sums_size > 0) work[kStridedBytes] += number(p.out.numel() * p.element());
+  }
+  if (p.has_dw()) {
+    work[kUnits] += items;
+    work[kWeightMultiplyAdds] = number(y.N * y.H * ceil_div(y.W, vector)) * filters * number(p.w.H * p.w.W);
+    work[kWeightTerms] = number(t->items) * filters * number(p.w.W * ceil_div(p.w.H, kDirectReach));
+    work[kPlaneRows] += items * number(t->x.channels * t->x.split[0] * t->x.split[1] * t->x.rows);
+    add_planes(p, p.out, items * number(t->x_size), work);
+  }
+  work[kPlaneRows] += items * number(t->in.channels * t->in.split[0] * t->in.split[1] * t->in.rows);
+  add_planes(p, p.in, items * number(t->in_size), work);
+  const double share = share_of(p.threads, ceil_div(t->parts * p.g.groups, t->grain));
+  for (double& part : work) part *= share;
+  work[kCalls] = 1;
+  work[kWeights] = p.w_elements() * (p.pass == ConvPass::wgrad ? 0 : 1);
+  return work;
+}
+
+constexpr auto run_direct = [](const ConvPlan& plan, const auto& operands) {
+  run(std::get<DirectTiles>(plan.tiles), operands);
+};
+
+}  // namespace
+
+const ConvAlgorithm kDirect = {.name = "direct",
+                               .reason = "few channels, in vectors of neighbouring pixels",
+                               .parts = kWorkParts,
+                               .can_run = [](const ConvProblem&) { return true; },
+                               .work = work_direct,
+                               .plan = plan_direct,
+                               .launch = {run_direct, run_direct}};
 
 }  // namespace gradus::openmp_detail

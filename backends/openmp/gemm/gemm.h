@@ -1,44 +1,129 @@
-// C = A B for any strides and all floating types; half types are summed in float and rounded once.
+// C = A B for any strides and all floating types; half types are summed in float and rounded once. gemm.cpp chooses an
+// algorithm; the algorithms are descriptors (core/kernel_choice.h) in few_rows.cpp, blocked.cpp and blocked_half.cpp.
 #pragma once
 
 #include <algorithm>
 #include <utility>
 
-#include <gradus/backends/openmp/gemm/select.h>
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/simd/scratch.h>
+#include <gradus/backends/openmp/simd/tuning.h>
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/array/shape.h>
-#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/kernel_choice.h>
 
 namespace gradus::openmp_detail {
+
+/// C (rows, columns) = A (rows, depth) B (depth, columns), `products` times. Element (i, j) of an operand is at i
+/// strides.row + j strides.column.
+struct GemmProblem {
+  struct Strides {
+    int64_t row, column;
+    bool operator==(const Strides&) const = default;
+  };
+  const KernelTable* table = nullptr;  ///< of an instruction set
+  int threads = 1;                     ///< of the plan, only `workspace_bytes` depends on it
+  DType dtype = DType::f32;
+  int64_t rows = 0, columns = 0, depth = 1;  ///< depth > 0
+  Strides a = {}, b = {}, c = {};            ///< of C, at least one is 1 or belongs to an axis of size 1
+  bool starts = false;                       ///< something is added to the product: C or a bias
+  int64_t products = 1;
+
+  bool operator==(const GemmProblem&) const = default;
+  /// C^T = B^T A^T.
+  GemmProblem transposed() const;
+  Registers tile() const { return registers(*table, dtype); }
+  int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
+  bool is_half() const { return dtype == DType::f16 || dtype == DType::bf16; }
+  /// True if elements of a row of C are contiguous.
+  bool has_rows() const { return c.column == 1 || columns == 1; }
+
+  // For KernelFamily.
+  size_t device_index() const { return static_cast<size_t>(table->isa); }
+  size_t kind() const { return is_half() ? 1 : 0; }
+};
+
+/// How C is divided into blocks: each is `rows` by `columns`, and there are `row_blocks` by `column_blocks`.
+struct Cut {
+  int64_t rows, columns, row_blocks, column_blocks;
+};
+
+struct GemmPlan;
+/// Runs a plan; `packed` has a_size + b_size elements.
+template <class T>
+using GemmRun = void (*)(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T* packed);
+/// For each type; null if the algorithm does not support it.
+struct GemmLaunch {
+  GemmRun<float> f32 = nullptr;
+  GemmRun<double> f64 = nullptr;
+  GemmRun<Half> f16 = nullptr;
+  GemmRun<BFloat16> bf16 = nullptr;
+
+  template <class T>
+  GemmRun<T> of() const {
+    if constexpr (std::is_same_v<T, float>) return f32;
+    else if constexpr (std::is_same_v<T, double>) return f64;
+    else if constexpr (std::is_same_v<T, Half>) return f16;
+    else return bf16;
+  }
+};
+using GemmAlgorithm = KernelAlgorithm<GemmProblem, GemmPlan, GemmLaunch>;
+using GemmCandidate = KernelFamily<GemmAlgorithm>::Candidate;
+
+/// `small`, `blocked` and `few rows` in comments below are the algorithms that use a field; for others it is 0.
+struct GemmPlan {
+  const GemmAlgorithm* algorithm = nullptr;  ///< null if the result is empty
+  const char* implementation = "";           ///< the algorithm and the instruction set, for observers
+  bool transposed = false;                   ///< C^T = B^T A^T is computed; the fields below describe that product
+  int64_t products_at_once = 1;    ///< products per parallel chunk; if all, they run one by one on all threads
+  int64_t grain = 0;               ///< few rows: columns per parallel chunk
+  bool a_in_place = false;         ///< small, blocked: A is not packed
+  bool b_in_place = false;         ///< blocked: columns of B that fill vectors are not packed
+  int64_t columns_in_place = 0;    ///< small: number of such columns
+  int64_t a_size = 0, b_size = 0;  ///< small: elements of the packed operands
+  int64_t columns_at_once = 0;     ///< blocked: columns of B packed at a time, a multiple of the tile's
+  int64_t depth_at_once = 0;       ///< blocked: depth packed at a time, in elements or pairs
+  Cut cut = {}, last_cut = {};     ///< blocked: for columns_at_once columns of C, and for the remaining ones
+  int64_t workspace_bytes = 0;     ///< scratch memory; an upper bound for blocked_pairs
+
+  const char* reason() const { return algorithm ? algorithm->reason : ""; }
+};
 
 /// The strides between the products of a batch, for each operand; each list has as many entries as `shape`.
 struct GemmBatch {
   Dims shape = {}, a = {}, b = {}, c = {};
 };
 
-/// Selects the plan for a product or a batch of products.
+/// All algorithms of matrix products.
+const KernelFamily<GemmAlgorithm>& gemm_family();
+extern const GemmAlgorithm kCombineRows, kRowDots;       // few_rows.cpp
+extern const GemmAlgorithm kSmall, kBlocked;             // blocked.cpp
+extern const GemmAlgorithm kBlockedHalf, kBlockedPairs;  // blocked_half.cpp
+
+/// Chooses the algorithm and its plan, by the problem and the tuning table alone.
+GemmPlan select(const GemmProblem& problem);
+/// All algorithms that can run, with the work of all products.
+std::vector<GemmCandidate> candidates(const GemmProblem& problem);
+
 template <class T>
-GemmPlan plan_of(const KernelTable& table, const GemmArgs<T>& args, const GemmBatch& batch = {}) {
+GemmProblem problem_of(const KernelTable& table, int threads, const GemmArgs<T>& args, const GemmBatch& batch = {}) {
   const auto strides = [](const auto& m) { return GemmProblem::Strides{m.row_stride, m.column_stride}; };
-  return select_gemm(table, num_threads(),
-                     {.dtype = dtype_of<T>,
-                      .rows = args.rows,
-                      .columns = args.columns,
-                      .depth = args.depth,
-                      .a = strides(args.a),
-                      .b = strides(args.b),
-                      .c = strides(args.c),
-                      .starts = args.accumulate || args.row_bias || args.column_bias,
-                      .products = numel_of(batch.shape)});
+  return {.table = &table,
+          .threads = threads,
+          .dtype = dtype_of<T>,
+          .rows = args.rows,
+          .columns = args.columns,
+          .depth = args.depth,
+          .a = strides(args.a),
+          .b = strides(args.b),
+          .c = strides(args.c),
+          .starts = args.accumulate || args.row_bias || args.column_bias,
+          .products = numel_of(batch.shape)};
 }
 
 /// Runs the plan. c must be contiguous along rows or along columns.
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch = {});
-
-/// A single product of half types.
-template <class H>
-void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args);
 
 /// The product restricted to columns [begin, end).
 template <class T, class B>
@@ -49,31 +134,46 @@ GemmArgs<T, B> columns_of(GemmArgs<T, B> args, int64_t begin, int64_t end) {
   return args;
 }
 
-/// A single product by `combine_rows` or `row_dots`, which read B in place; threads share its columns. The kernels are
-/// those for B's type, which may be a half type.
-template <class AnyKernels, class T, class B>
-void few_rows_gemm(const AnyKernels& kernels, const GemmPlan& plan, const GemmArgs<T, B>& args) {
-  parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
-    const GemmArgs<T, B> part = columns_of(args, begin, end);
-    if (plan.algorithm == GemmAlgorithm::row_dots) return kernels.row_dots(part);
-    for (int64_t m = 0; m < part.rows; ++m) {
-      T* y = part.c.data + m * part.c.row_stride;
-      if (!part.accumulate) std::fill_n(y, part.columns, T(0));
-      for (int64_t i = 0; part.row_bias && i < part.columns; ++i) y[i] += part.row_bias[m];
-      for (int64_t i = 0; part.column_bias && i < part.columns; ++i) y[i] += part.column_bias[i];
-    }
-    kernels.combine_rows(part);
-  });
+// ---- Blocks, for the files with algorithms --------------------------------------------------------------
+
+/// Minimum multiplications of a parallel chunk.
+constexpr int64_t kLeastChunk = int64_t{1} << 16;
+
+/// Half types pack this many tiles of B at a time, so that B's rows are read in longer runs.
+constexpr int64_t kTilesTogether = 4;
+/// Minimum elements of a packing chunk.
+constexpr int64_t kLeastPacked = 8192;
+/// Rows of a packed tile of B, about the size of the first-level cache.
+constexpr int64_t kDepthBlock = 384;
+
+/// Divides C into blocks for the threads and the second-level cache.
+Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile);
+
+/// Divides C where at most `most` columns of B are packed at a time. Returns the larger bytes(cut, columns) of the
+/// parts.
+template <class Bytes>
+int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, Bytes bytes) {
+  const Registers tile = p.tile();
+  plan.columns_at_once = round_up(ceil_div(p.columns, ceil_div(p.columns, most)), tile.columns);
+  const int64_t first = std::min(plan.columns_at_once, p.columns), last = (p.columns - 1) % plan.columns_at_once + 1;
+  plan.cut = cut_of(p.rows, first, depth, tile);
+  plan.last_cut = cut_of(p.rows, last, depth, tile);
+  return std::max(bytes(plan.cut, first), bytes(plan.last_cut, last));
 }
 
-/// The transposed product: C^T = B^T A^T.
-template <class T>
-GemmArgs<T> transposed(GemmArgs<T> args) {
-  std::swap(args.rows, args.columns);
-  std::swap(args.a, args.b);
-  std::swap(args.row_bias, args.column_bias);
-  args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
-  return args;
-}
+/// The work of blocks whose depth has `steps` of `step_bytes` each.
+KernelWork blocked_work(const GemmProblem& p, const GemmPlan& plan, int64_t steps, double step_bytes);
+inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                             {"copied_bytes", WorkLimit::bytes},
+                                             {"transposed_bytes", WorkLimit::bytes},
+                                             {"packed_rows"},
+                                             {"c_bytes", WorkLimit::bytes},
+                                             {"tiles"},
+                                             {"loops"},
+                                             {"calls"},
+                                             {"far_bytes", WorkLimit::bytes}}};
+/// Adds the packing of `count` rows of A (columns of B) to the work: `along_depth` and `across` are their strides.
+void add_packing(KernelWork& work, const GemmProblem& p, double count, double bytes, int64_t along_depth,
+                 int64_t across, bool pairs);
 
 }  // namespace gradus::openmp_detail

@@ -1,54 +1,38 @@
-// Products of half types, summed in float and rounded once. B is packed for all threads and converted to float. Then
-// the threads share blocks of C, divided by C's shape alone; the thread that computes a block packs the block's part of
-// A and keeps the block's sums through the whole depth. If the processor has bfloat16 dot products, elements of A and B
-// are not converted; pairs of them along the depth are packed like floats. If C has few rows, B is converted while it
-// is read.
+// Products of half types by packed register tiles, summed in float and rounded once. B is packed for all threads and
+// converted to float. Then the threads share blocks of C, divided by C's shape alone; the thread that computes a block
+// packs the block's part of A and keeps the block's sums through the whole depth. With `blocked_pairs`, elements of A
+// and B are not converted; pairs of them along the depth are packed like floats.
 #include <algorithm>
 #include <cstring>
 
-#include <gradus/backends/openmp/gemm/gemm.h>
-#include <gradus/backends/openmp/simd/scratch.h>
-#include <gradus/core/array/dtype.h>
+#include <gradus/backends/openmp/gemm/half_rows.h>
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 namespace {
+
+// Distance between rows of a block's sums. The padding puts rows in different sets of the first-level cache.
+int64_t sums_stride(const Cut& cut) { return slot_size(cut.columns) + 16; }
+// Scratch elements per thread for A's steps as floats. If `starts`, the same memory first holds a row of column biases.
+int64_t floats_size(const Cut& cut, int64_t steps, bool starts) {
+  return slot_size(std::max(cut.rows * steps, starts ? cut.columns : 0));
+}
 
 // A single product.
 template <class H>
 class HalfProduct {
  public:
   HalfProduct(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args)
-      : halves_(kernels_of<H>(table)), kernels_(table.f32), plan_(plan), args_(args),
-        pairs_(plan.algorithm == GemmAlgorithm::blocked_pairs),
+      : half_(table, args), kernels_(table.f32), plan_(plan), args_(args), pairs_(plan.algorithm == &kBlockedPairs),
         block_(pairs_ ? table.bf16_pairs_block : table.f32.block),
         steps_(pairs_ ? ceil_div(args.depth, 2) : args.depth), steps_at_once_(plan.depth_at_once) {}
 
   void run() const {
-    if (plan_.algorithm == GemmAlgorithm::combine_rows || plan_.algorithm == GemmAlgorithm::row_dots) return few_rows();
     for (int64_t column = 0; column < args_.columns; column += plan_.columns_at_once)
       columns(column, std::min(plan_.columns_at_once, args_.columns - column));
   }
 
  private:
-  // B is read in place, once or a few times.
-  void few_rows() const {
-    const int64_t rows = args_.rows, columns = args_.columns, depth = args_.depth;
-    const Scratch<float> a(rows * depth), sums(rows * columns), bias(columns);
-    for (int64_t m = 0; m < rows; ++m)
-      widen(args_.a.data + m * args_.a.row_stride, args_.a.column_stride, depth, a.get() + m * depth);
-    start(0, rows, 0, columns, bias.get(), sums.get(), columns);
-    const GemmArgs<float, H> args{.rows = rows,
-                                  .columns = columns,
-                                  .depth = depth,
-                                  .a = {a.get(), depth, 1},
-                                  .b = args_.b,
-                                  .c = {sums.get(), columns, 1},
-                                  .accumulate = true};
-    few_rows_gemm(halves_, plan_, args);
-    finish(0, rows, 0, columns, sums.get(), columns);
-  }
-
   // Computes `count` columns of C, starting at `first`.
   void columns(int64_t first, int64_t count) const {
     const int64_t tile = kernels_.tile_columns, tiles = ceil_div(count, tile), width = tiles * tile;
@@ -67,9 +51,9 @@ class HalfProduct {
     });
 
     const Cut& cut = first + count == args_.columns ? plan_.last_cut : plan_.cut;
-    const int64_t blocks = cut.row_blocks * cut.column_blocks, stride = half_sums_stride(cut);
+    const int64_t blocks = cut.row_blocks * cut.column_blocks, stride = sums_stride(cut);
     const int64_t a_size = slot_size(cut.rows * steps_at_once_), sums_size = cut.rows * stride;
-    const int64_t size = a_size + sums_size + half_floats_size(cut, steps_at_once_, has_start());
+    const int64_t size = a_size + sums_size + floats_size(cut, steps_at_once_, half_.has_start());
     parallel_each<float>(blocks, 1, size, [&](int64_t i, float* packed_a) {
       float *const sums = packed_a + a_size, *const floats = sums + sums_size;
       const int64_t row = i % cut.row_blocks * cut.rows, column = i / cut.row_blocks * cut.columns;
@@ -79,17 +63,17 @@ class HalfProduct {
       block.b_packed = true;
       block.b_row_stride = tile;
       block.c = sums, block.c_row_stride = stride;
-      if (has_start()) start(row, block.rows, first + column, block.columns, floats, sums, stride);
+      if (half_.has_start()) half_.start(row, block.rows, first + column, block.columns, floats, sums, stride);
       for (int64_t k = 0; k < steps_; k += steps_at_once_) {
         block.depth = std::min(steps_at_once_, steps_ - k);
         block.b = packed_b.get() + k * width + column * block.depth, block.b_tile_step = block.depth * tile;
-        block.accumulate = k > 0 || has_start();
+        block.accumulate = k > 0 || half_.has_start();
         with_floats(args_.a, row, block.rows, k, block.depth, floats, [&](const auto& a) {
           kernels_.pack_a(a.data, a.row_stride, a.column_stride, block.rows, block.depth, packed_a);
         });
         block_(block);
       }
-      finish(row, block.rows, first + column, block.columns, sums, stride);
+      half_.finish(row, block.rows, first + column, block.columns, sums, stride);
     });
   }
 
@@ -106,7 +90,7 @@ class HalfProduct {
         reinterpret_cast<uintptr_t>(data) % alignof(float) == 0)
       return use(Matrix<const float>{reinterpret_cast<const float*>(data), from.row_stride / 2, 1});
     if (along_steps && !pairs_) {
-      for (int64_t i = 0; i < rows; ++i) widen(data + i * from.row_stride, 1, length, floats + i * length);
+      for (int64_t i = 0; i < rows; ++i) half_.widen(data + i * from.row_stride, 1, length, floats + i * length);
       return use(Matrix<const float>{floats, length, 1});
     }
     for (int64_t i = 0; i < length; ++i) {
@@ -114,43 +98,11 @@ class HalfProduct {
       // The last odd element is paired with zero.
       const H* next = 2 * i + 1 < elements ? column + from.column_stride : nullptr;
       if (pairs_) pair_up(column, next, from.row_stride, rows, floats + i * rows);
-      else widen(column, from.row_stride, rows, floats + i * rows);
+      else half_.widen(column, from.row_stride, rows, floats + i * rows);
     }
     use(Matrix<const float>{floats, 1, rows});
   }
 
-  bool has_start() const { return args_.accumulate || args_.row_bias || args_.column_bias; }
-
-  // Computes the terms that are added to the product, for a part of C; `bias` has room for its columns.
-  void start(int64_t row, int64_t rows, int64_t column, int64_t columns, float* bias, float* sums,
-             int64_t stride) const {
-    if (args_.column_bias) widen(args_.column_bias + column, 1, columns, bias);
-    else std::fill_n(bias, columns, 0.0f);
-    for (int64_t i = row; i < row + rows; ++i, sums += stride) {
-      const float row_bias = args_.row_bias ? static_cast<float>(args_.row_bias[i]) : 0.0f;
-      if (args_.accumulate)
-        widen(args_.c.data + i * args_.c.row_stride + column * args_.c.column_stride, args_.c.column_stride, columns,
-              sums);
-      else std::fill_n(sums, columns, 0.0f);
-      for (int64_t j = 0; j < columns; ++j) sums[j] += row_bias + bias[j];
-    }
-  }
-
-  void finish(int64_t row, int64_t rows, int64_t column, int64_t columns, const float* sums, int64_t stride) const {
-    const int64_t step = args_.c.column_stride;
-    for (int64_t i = row; i < row + rows; ++i, sums += stride) {
-      H* to = args_.c.data + i * args_.c.row_stride + column * step;
-      if (step == 1) halves_.narrow(sums, to, columns);
-      else
-        for (int64_t j = 0; j < columns; ++j) to[j * step] = static_cast<H>(sums[j]);
-    }
-  }
-
-  // Converts `count` elements with stride `step`.
-  void widen(const H* from, int64_t step, int64_t count, float* to) const {
-    if (step == 1) return halves_.widen(from, to, count);
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(from[i * step]);
-  }
   // Combines the bits of an even element (low half) and the next odd one (high half; zeros if `odd` is null).
   static void pair_up(const H* even, const H* odd, int64_t step, int64_t count, float* to) {
     for (int64_t i = 0; i < count; ++i) {
@@ -159,7 +111,7 @@ class HalfProduct {
     }
   }
 
-  const HalfKernels<H>& halves_;
+  const HalfRows<H> half_;
   const Kernels<float>& kernels_;
   const GemmPlan& plan_;
   const GemmArgs<H>& args_;
@@ -168,13 +120,59 @@ class HalfProduct {
   const int64_t steps_, steps_at_once_;  // of the depth: elements or pairs
 };
 
+constexpr auto run_half = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
+  using H = std::remove_pointer_t<decltype(packed)>;
+  HalfProduct<H>(table, plan, args).run();
+};
+
+int64_t steps_of(const GemmProblem& p, bool pairs) { return pairs ? ceil_div(p.depth, 2) : p.depth; }
+
+template <bool pairs>
+GemmPlan plan_half(const GemmProblem& p) {
+  constexpr int64_t kColumnsAtOnce = 1024;           // maximum columns of B packed at a time,
+  constexpr int64_t kMostPacked = int64_t{1} << 22;  // limited to about this many elements,
+  constexpr int64_t kLeastColumnsAtOnce = 128;       // but at least this many columns
+  const Registers tile = p.tile();
+  const int64_t steps = steps_of(p, pairs);
+  GemmPlan plan;
+  plan.depth_at_once = ceil_div(steps, ceil_div(steps, kDepthBlock));
+  const int64_t most = std::clamp(kMostPacked / steps, kLeastColumnsAtOnce, kColumnsAtOnce);
+  plan.workspace_bytes = cut_columns(plan, p, steps, most, [&](const Cut& cut, int64_t columns) {
+    const int64_t tiles = ceil_div(columns, tile.columns), length = plan.depth_at_once;
+    const int64_t packings = ceil_div(ceil_div(tiles, kTilesTogether) * ceil_div(steps, length),
+                                      ceil_div(kLeastPacked, kTilesTogether * tile.columns * length));
+    const int64_t packing =
+        std::min<int64_t>(p.threads, packings) * slot_size(std::min(kTilesTogether * tile.columns, columns) * length);
+    const int64_t blocks = std::min<int64_t>(p.threads, cut.row_blocks * cut.column_blocks);
+    const int64_t block =
+        slot_size(cut.rows * length) + cut.rows * sums_stride(cut) + floats_size(cut, length, p.starts);
+    return (tiles * tile.columns * steps + std::max(packing, blocks * block)) * int64_t{sizeof(float)};
+  });
+  return plan;
+}
+
+template <bool pairs>
+KernelWork half_work(const GemmProblem& p) {
+  return blocked_work(p, plan_half<pairs>(p), steps_of(p, pairs), sizeof(float));
+}
+
 }  // namespace
 
-template <class H>
-void half_gemm(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args) {
-  HalfProduct<H>(table, plan, args).run();
-}
-template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<Half>&);
-template void half_gemm(const KernelTable&, const GemmPlan&, const GemmArgs<BFloat16>&);
+const GemmAlgorithm kBlockedHalf = {.name = "blocked",
+                                    .reason = "large enough for packing and threads to pay off",
+                                    .parts = kBlockedParts,
+                                    .can_run = [](const GemmProblem& p) { return p.is_half() && p.has_rows(); },
+                                    .work = half_work<false>,
+                                    .plan = plan_half<false>,
+                                    .launch = {.f16 = run_half, .bf16 = run_half}};
+
+const GemmAlgorithm kBlockedPairs = {
+    .name = "blocked_pairs",
+    .reason = "the processor multiplies pairs of bfloat16",
+    .parts = kBlockedParts,
+    .can_run = [](const GemmProblem& p) { return p.dtype == DType::bf16 && p.table->bf16_pairs_block && p.has_rows(); },
+    .work = half_work<true>,
+    .plan = plan_half<true>,
+    .launch = {.bf16 = run_half}};
 
 }  // namespace gradus::openmp_detail

@@ -4,7 +4,7 @@
 #include <sstream>
 
 #include <gradus/core/error.h>
-#include <gradus/core/io/file.h>
+#include <gradus/core/platform/file.h>
 
 namespace gradus {
 

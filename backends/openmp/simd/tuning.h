@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include <gradus/backends/openmp/kernels.h>
-#include <gradus/core/formulas/ceil_div.h>
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/kernel_choice.h>
 
 namespace gradus::openmp_detail {

@@ -8,7 +8,12 @@
 
 namespace gradus {
 
-thread_local const char* ForcedAlgorithm::current_ = nullptr;
+constinit thread_local ForcedAlgorithm::Forced ForcedAlgorithm::current_;
+
+ForcedAlgorithm::ForcedAlgorithm(const char* name) : outer_(current_) {
+  current_ = {name, 14695981039346656037u};
+  for (; *name; ++name) current_.id = (current_.id ^ static_cast<unsigned char>(*name)) * 1099511628211u;  // FNV-1a
+}
 
 TuningTable::TuningTable(std::string_view builtin) {
   add(builtin, "the built-in tuning table");

@@ -22,7 +22,7 @@
 
 namespace gradus {
 
-constexpr size_t kMaxWorkParts = 10;
+constexpr size_t kMaxWorkParts = 14;
 /// The amount of each part of the work, for the thread that has most of it.
 using KernelWork = std::array<double, kMaxWorkParts>;
 
@@ -78,20 +78,25 @@ class TuningTable {
 /// Within its scope, this thread chooses the algorithm of this name wherever it can run. For tests and benchmarks.
 class ForcedAlgorithm {
  public:
-  explicit ForcedAlgorithm(const char* name) : outer_(current_) { current_ = name; }
+  explicit ForcedAlgorithm(const char* name);
   ~ForcedAlgorithm() { current_ = outer_; }
   ForcedAlgorithm(const ForcedAlgorithm&) = delete;
   ForcedAlgorithm& operator=(const ForcedAlgorithm&) = delete;
   /// Null if no algorithm is forced.
-  static const char* current() { return current_; }
+  static const char* current() { return current_.name; }
+  /// Differs for different names; 0 if no algorithm is forced.
+  static uint64_t id() { return current_.id; }
 
  private:
-  static thread_local const char* current_;
-  const char* outer_;
+  struct Forced {
+    const char* name = nullptr;
+    uint64_t id = 0;
+  };
+  static constinit thread_local Forced current_;
+  Forced outer_;
 };
 
-/// A thread's last plans, so that a step that repeats its shapes does not choose again. While an algorithm is forced,
-/// nothing is kept.
+/// A thread's last plans, so that a step that repeats its shapes does not choose again.
 template <class Problem, class Plan>
 class RecentPlans {
  public:
@@ -99,17 +104,18 @@ class RecentPlans {
   template <class Choose>
   const Plan& get(const Problem& problem, uint64_t hash, Choose&& choose) {
     std::array<Entry, 2>& set = sets_[hash * 0x9E3779B97F4A7C15 >> 58];
-    if (!ForcedAlgorithm::current())
-      for (const Entry& entry : set)
-        if (entry.known && entry.problem == problem) return entry.plan;
+    const uint64_t forced = ForcedAlgorithm::id();
+    for (const Entry& entry : set)
+      if (entry.forced == forced && entry.problem == problem) return entry.plan;
     set[1] = set[0];
-    set[0] = {!ForcedAlgorithm::current(), problem, choose()};
+    set[0] = {forced, problem, choose()};
     return set[0].plan;
   }
 
  private:
+  static constexpr uint64_t kEmpty = ~uint64_t{0};
   struct Entry {
-    bool known = false;
+    uint64_t forced = kEmpty;  ///< ForcedAlgorithm::id() when the plan was made
     Problem problem = {};
     Plan plan = {};
   };

@@ -84,6 +84,23 @@ TEST_CASE("a forced algorithm is chosen where it can run") {
   CHECK(family.select(Problem{1}).algorithm == &kSlow);
 }
 
+TEST_CASE("recent plans are kept by problem and by forced algorithm") {
+  int choices = 0;
+  RecentPlans<int, int> recent;
+  const auto get = [&](int problem) { return recent.get(problem, 0, [&] { return ++choices; }); };
+  CHECK(get(7) == 1);
+  CHECK(get(8) == 2);
+  CHECK(get(7) == 1);
+  {
+    const ForcedAlgorithm forced("fast");
+    CHECK(get(7) == 3);
+    CHECK(get(7) == 3);
+    const ForcedAlgorithm other("slow");
+    CHECK(get(7) == 4);
+  }
+  CHECK(get(9) == 5);
+}
+
 TEST_CASE("GRADUS_TUNING names a table whose lines replace the built-in ones") {
   const test::TemporaryDirectory directory;
   const std::string path = directory.file("mine.txt");

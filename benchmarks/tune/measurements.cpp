@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <limits>
 #include <sstream>
 
 #include <gradus/benchmarks/tune/tune.h>
@@ -85,7 +86,9 @@ const Candidate& choice_of(const std::vector<Candidate>& candidates, const Costs
 
 void Regret::add(const Measurement& measurement, const std::map<std::string, double>& estimates) {
   const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
-  const double fastest = std::min_element(measurement.us.begin(), measurement.us.end(), less)->second;
+  double fastest = std::numeric_limits<double>::infinity();
+  for (const auto& [name, us] : measurement.us)
+    if (estimates.count(name) > 0) fastest = std::min(fastest, us);
   const std::string& chosen = std::min_element(estimates.begin(), estimates.end(), less)->first;
   const auto found = measurement.us.find(chosen);
   GRADUS_CHECK(found != measurement.us.end(), ValueError, "no time of ", chosen, " for ", measurement.key());

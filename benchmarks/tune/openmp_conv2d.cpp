@@ -13,7 +13,8 @@ namespace {
 
 using namespace openmp_detail;
 
-// The gradients of the image and of the weights, each by its cheapest algorithm.
+// The gradients of the image and of the weights in two passes, each by its cheapest algorithm. No algorithm has this
+// name, so forcing it only prevents both gradients in one pass.
 constexpr const char* kSeparately = "separately";
 
 class Conv2d final : public Problem {
@@ -32,15 +33,8 @@ class Conv2d final : public Problem {
     if (pass_ == "fprop") return of_pass(ConvPass::fprop, threads);
     if (pass_ == "dgrad") return of_pass(ConvPass::dgrad, threads);
     if (pass_ == "wgrad") return of_pass(ConvPass::wgrad, threads);
-    // An algorithm that computes both at once is estimated as both passes by it.
     const std::vector<Candidate> data = of_pass(ConvPass::dgrad, threads), weight = of_pass(ConvPass::wgrad, threads);
     std::vector<Candidate> all = of_pass(ConvPass::gradients, threads);
-    for (Candidate& at_once : all) {
-      at_once.steps.clear();
-      for (const std::vector<Candidate>* pass : {&data, &weight})
-        for (const Candidate& each : *pass)
-          if (each.name == at_once.name) at_once.steps.push_back(each.steps[0]);
-    }
     Candidate& separately = all.emplace_back(Candidate{kSeparately, {}});
     for (const std::vector<Candidate>* pass : {&data, &weight}) {
       std::vector<Term>& alternatives = separately.steps.emplace_back();
@@ -64,10 +58,6 @@ class Conv2d final : public Problem {
       dx = array_of(x_), dw = array_of(w_);
     }
     Backend& on = backend("openmp");
-    if (candidate == kSeparately) {
-      on.conv2d_backward_data(y, w, dx, geometry());
-      return on.conv2d_backward_weight(y, x, dw, geometry());
-    }
     const ForcedAlgorithm forced(candidate.c_str());
     if (pass_ == "fprop") return on.conv2d(x, w, y, geometry());
     if (pass_ == "dgrad") return on.conv2d_backward_data(y, w, dx, geometry());

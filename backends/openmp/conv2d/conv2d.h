@@ -44,7 +44,9 @@ struct ConvProblem {
 
   // For KernelFamily.
   size_t device_index() const { return static_cast<size_t>(table->isa); }
-  size_t kind() const { return has_dw() ? 1 : 0; }
+  size_t kind() const {
+    return (dtype == DType::f64 ? 3 : 0) + (pass == ConvPass::gradients ? 2 : pass == ConvPass::wgrad ? 1 : 0);
+  }
 };
 
 /// Channels of a tile of filters whose weights are packed together, or whose gradients are summed together.
@@ -100,6 +102,7 @@ struct ConvPlan {
   const ConvAlgorithm* algorithm = nullptr;  ///< null if the result is empty
   const char* implementation = "";           ///< the algorithm and the instruction set, for observers
   bool dense_weights = true;                 ///< w (dw) is contiguous, copied if necessary; else channels-last
+  double estimated_us = 0;                   ///< for the number of threads in the tuning table
   int64_t workspace_bytes = 0;               ///< scratch memory
   std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};
 
@@ -115,8 +118,7 @@ extern const ConvAlgorithm kImplicitGemmWeight, kDepthwiseWeight;  // conv2d_nhw
 /// The problem of a pass, whose operands are converted to the type and layouts of the kernels.
 ConvProblem problem_of(const KernelTable& table, int threads, ConvPass pass, const StridedLayout& in,
                        const StridedLayout& w, const StridedLayout& out, const Conv2dGeometry& geometry, bool mask);
-/// Chooses an algorithm by the problem and the tuning table alone, and plans it. The estimate is for the number of
-/// threads in the table.
+/// Chooses an algorithm by the problem and the tuning table alone, and plans it. No algorithm if none can run.
 ConvPlan select(const ConvProblem& problem);
 
 /// The plans of a call of the backend. `workspace_bytes` of these includes copies of operands.
@@ -155,6 +157,18 @@ struct TapRange {
 
   explicit TapRange(const std::vector<WindowAxis>& axes);
 };
+
+/// Bytes of the operands that do not fit in the second-level cache.
+inline double far_operands(const ConvProblem& p, double times_in, double times_out) {
+  return far_bytes((times_in * static_cast<double>(p.in.numel()) + times_out * static_cast<double>(p.out.numel())) *
+                   static_cast<double>(p.element()));
+}
+inline double number(int64_t count) { return static_cast<double>(count); }
+/// Square blocks of vectors that are transposed between planes and pixels (nhwc.h), where an image has `bands` bands.
+inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int64_t bands) {
+  const int64_t rows = ceil_div(x.H, std::max<int64_t>(bands, 1));
+  return number(x.N * bands * ceil_div(rows * x.W, tile.vector) * ceil_div(x.C, tile.vector));
+}
 
 // ---- Operands -------------------------------------------------------------------------------------------------------
 

@@ -278,73 +278,142 @@ ConvPlan plan_direct(const ConvProblem& p) {
 constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"weight_multiply_adds", WorkLimit::multiply_adds},
                                    {"plane_bytes", WorkLimit::bytes},
-                                   {"strided_bytes", WorkLimit::bytes},
-                                   {"terms"},
-                                   {"calls"},
-                                   {"weight_terms"},
-                                   {"weights"},
+                                   {"strided"},
+                                   {"transposed_blocks"},
                                    {"plane_rows"},
-                                   {"units"}}};
+                                   {"terms"},
+                                   {"weight_terms"},
+                                   {"out_vectors"},
+                                   {"weights"},
+                                   {"units"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
 
 // Indices in kWorkParts.
 enum Part : size_t {
   kMultiplyAdds,
   kWeightMultiplyAdds,
   kPlaneBytes,
-  kStridedBytes,
-  kTerms,
-  kCalls,
-  kWeightTerms,
-  kWeights,
+  kStrided,
+  kTransposed,
   kPlaneRows,
-  kUnits
+  kTerms,
+  kWeightTerms,
+  kOutVectors,
+  kWeights,
+  kUnits,
+  kLoops,
+  kCalls,
+  kFarBytes
 };
 
-// Bytes of the planes of x, apart those that are not contiguous along rows.
-void add_planes(const ConvProblem& p, const ImageLayout& x, double planes, KernelWork& work) {
-  const bool strided = (x.c_stride == 1 && x.C > 1) || p.g.stride[1] > 1;
-  work[strided ? kStridedBytes : kPlaneBytes] += planes * static_cast<double>(p.element());
+// Filters that share each load (direct_kernel.h), of `count`.
+int64_t filters_together(const ConvProblem& p, int64_t count) {
+  return p.tile().dot_rows == 4 && p.dtype == DType::f32 && count > 1 ? 2 : 1;
+}
+
+// Heights of the terms for one channel and one column of the filter: taps whose rows are neighbours in a phase, at most
+// kDirectReach.
+std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
+  std::vector<int64_t> heights;
+  const int64_t step = p.g.dilation[0] % phases == 0 ? p.g.dilation[0] / phases : p.g.dilation[0];
+  const int64_t runs = p.g.dilation[0] % phases == 0 ? 1 : std::min(phases, p.w.H);
+  for (int64_t run = 0; run < runs; ++run) {
+    const int64_t taps = ceil_div(p.w.H - run, runs), most = step == 1 ? kDirectReach : 1;
+    for (int64_t i = 0; i < taps; i += most) heights.push_back(std::min(most, taps - i));
+  }
+  return heights;
+}
+
+// Adds the copying of images to planes, `items` times for one group.
+void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& planes, double items, KernelWork& work) {
+  const int64_t vector = p.tile().vector, phases = planes.split[0] * planes.split[1];
+  const int64_t columns = ceil_div(x.W, planes.split[1]), rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
+  const double all_rows = items * number(planes.channels * phases * planes.rows);
+  work[kPlaneBytes] += all_rows * number(planes.pitch * p.element());
+  if (x.c_stride == 1 && x.w_stride != 1 && planes.channels > 4) {
+    work[kTransposed] += items * number(phases * rows * ceil_div(columns, vector) * ceil_div(planes.channels, vector));
+    return;
+  }
+  work[kPlaneRows] += all_rows;
+  if (planes.split[1] > 1 || x.w_stride != 1)
+    work[kStrided] += items * number(planes.channels * phases * rows * columns);
+}
+
+// Adds y, or dx in its passes.
+void add_images(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
+  constexpr int64_t kTileRows = 8;
+  const int64_t vector = p.tile().vector;
+  // A stride divides dx into passes.
+  const int64_t stride = p.backward() ? p.g.stride[1] : 1, stride_rows = p.backward() ? p.g.stride[0] : 1;
+  const int64_t columns = ceil_div(p.out.W, stride), vectors = ceil_div(columns, vector);
+  const int64_t rows = std::min(t.band, ceil_div(p.out.H, stride_rows)),
+                row_tiles = std::max<int64_t>(1, ceil_div(rows, kTileRows));
+  const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, passes = stride * stride_rows;
+  const double height = number(rows) / number(row_tiles), together = number(filters_together(p, filters));
+  const double tiles = items * number(passes * row_tiles * vectors * filters);
+  // The passes of dx share the taps. Each vector of a plane is loaded once for all rows of a tile that it contributes
+  // to. Additions to one sum wait for each other; meanwhile the processor begins the next tile, if the instructions of
+  // this tile fit in its window.
+  constexpr double kWindow = 512, kInFlight = 8;
+  const std::vector<int64_t> heights = term_heights(p, p.backward() ? 1 : p.g.stride[0]);
+  const double terms = number(channels * p.w.W) / number(passes);
+  double instructions = 0;
+  for (const int64_t taps : heights)
+    instructions += terms * (together * (height + 1) * number(taps) + height + number(taps));
+  const double wait = kInFlight * std::min(1.0, instructions / kWindow) / together;
+  for (const int64_t reach : heights) {
+    const double taps = number(reach);
+    work[kMultiplyAdds] += tiles * terms * std::max({height * taps, wait * taps, (height + taps) / together + taps});
+    work[kTerms] += tiles * terms / together;
+  }
+  work[kOutVectors] += tiles * height;
+  work[kUnits] += items * number(passes);
+  if (t.sums_size == 0) return;
+  if (p.out.c_stride == 1 && filters > 1)
+    work[kTransposed] += items * number(passes * rows * vectors * ceil_div(filters, vector));
+  else work[kStrided] += items * number(passes * rows * columns * filters);
+}
+
+// Adds dw. F: filters that share loads of x; R: rows of a term; T: terms that share loads of dy (direct_kernel.h).
+void add_weights(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
+  const int64_t vector = p.tile().vector, filters = p.in.C / p.g.groups, channels = p.w.C;
+  const int64_t together = filters_together(p, filters);
+  const double vectors = number(std::min(t.band, p.in.H) * ceil_div(p.in.W, vector));
+  const std::vector<int64_t> heights = term_heights(p, p.g.stride[0]);
+  const bool all_equal = heights.front() == heights.back();
+  for (const int64_t height : heights) {
+    // Terms of the same height that are neighbours are processed several at a time.
+    const int64_t most = height <= 2 ? 4 : height == 3 ? 3 : 2;
+    const int64_t neighbours =
+        all_equal ? std::max<int64_t>(channels, 1) * p.w.W * static_cast<int64_t>(heights.size()) : p.w.W;
+    const double groups = number(neighbours / most + neighbours % most) / number(neighbours);
+    const double terms = number(channels * p.w.W), F = number(together), R = number(height), T = 1 / groups;
+    const double step = std::max({F * T * R, 8.0, F + T * (1 + (R - 1) / 4)});
+    work[kWeightMultiplyAdds] += items * vectors * number(filters) / F * terms * groups * step;
+    work[kWeightTerms] += items * number(filters) / F * terms * groups * (1 + F * T * R / 8);
+  }
+  work[kUnits] += items;
 }
 
 KernelWork work_direct(const ConvProblem& p) {
   const ConvPlan plan = plan_direct(p);
   const auto* t = std::get_if<DirectTiles>(&plan.tiles);
   if (!t) return {};
-  const int64_t vector = p.tile().vector;
-  const ImageLayout& y = p.backward() ? p.in : p.out;
-  const auto number = [](int64_t count) { return static_cast<double>(count); };
-  const double filters = number(p.w.N * p.w.C);  // pairs of channel and filter
   const double items = number(t->items * p.g.groups);
   KernelWork work = {};
-  if (!p.backward() || p.has_dx()) {
-    // A stride divides dx into passes. Each vector of a plane is loaded once for all rows of a tile that it contributes
-    // to.
-    const int64_t stride = p.backward() ? p.g.stride[1] : 1, stride_rows = p.backward() ? p.g.stride[0] : 1;
-    const int64_t vectors = ceil_div(ceil_div(p.out.W, stride), vector), rows = ceil_div(p.out.H, stride_rows);
-    const double tile_rows = number(rows) / number(ceil_div(rows, 8));
-    // Taps form a term if they read neighbouring rows of a phase.
-    const int64_t step = p.g.dilation[0], apart = p.g.stride[0];
-    const int64_t neighbours = step == apart ? p.w.H : step == 1 ? ceil_div(p.w.H, apart) : 1;
-    const double reach = number(std::min(neighbours, kDirectReach)), terms = std::ceil(number(p.w.H) / reach);
-    const double tiles = number(p.out.N * ceil_div(rows, 8) * vectors) * filters * number(p.w.W) * terms;
-    work[kMultiplyAdds] = tiles * std::max(tile_rows * reach, tile_rows + 2 * reach);
-    work[kTerms] = tiles;
-    work[kUnits] = items * number(p.backward() ? stride * stride_rows : 1);
-    if (t->sums_size > 0) work[kStridedBytes] += number(p.out.numel() * p.element());
-  }
-  if (p.has_dw()) {
-    work[kUnits] += items;
-    work[kWeightMultiplyAdds] = number(y.N * y.H * ceil_div(y.W, vector)) * filters * number(p.w.H * p.w.W);
-    work[kWeightTerms] = number(t->items) * filters * number(p.w.W * ceil_div(p.w.H, kDirectReach));
-    work[kPlaneRows] += items * number(t->x.channels * t->x.split[0] * t->x.split[1] * t->x.rows);
-    add_planes(p, p.out, items * number(t->x_size), work);
-  }
-  work[kPlaneRows] += items * number(t->in.channels * t->in.split[0] * t->in.split[1] * t->in.rows);
-  add_planes(p, p.in, items * number(t->in_size), work);
-  const double share = share_of(p.threads, ceil_div(t->parts * p.g.groups, t->grain));
+  if (!p.backward() || p.has_dx()) add_images(p, *t, items, work);
+  if (p.has_dw()) add_weights(p, *t, items, work), add_planes(p, p.out, t->x, items, work);
+  add_planes(p, p.in, t->in, items, work);
+  work[kFarBytes] = far_operands(p, 1, p.pass == ConvPass::gradients ? 2 : 1);
+  const int64_t chunks = ceil_div(t->parts * p.g.groups, t->grain);
+  const double share = share_of(p.threads, chunks);
   for (double& part : work) part *= share;
+  work[kLoops] = p.threads > 1 && chunks > 1 ? 1 : 0;
   work[kCalls] = 1;
-  work[kWeights] = p.w_elements() * (p.pass == ConvPass::wgrad ? 0 : 1);
+  // The weights are rearranged, and the parts' sums of dw are added.
+  work[kWeights] = p.w_elements() * ((p.pass == ConvPass::wgrad ? 0 : 1) + (p.has_dw() ? number(t->parts) : 0));
   return work;
 }
 

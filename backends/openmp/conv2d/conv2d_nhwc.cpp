@@ -256,13 +256,48 @@ ConvPlan plan_nhwc(const ConvProblem& p) {
 }
 
 constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                                   {"moved_bytes", WorkLimit::bytes},
+                                   {"transposed_blocks"},
                                    {"packed_bytes", WorkLimit::bytes},
                                    {"tiles"},
                                    {"runs"},
                                    {"boxes"},
                                    {"packs"},
-                                   {"calls"}}};
+                                   {"parts"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
+
+// The boxes of one part of images, over all passes and bands.
+struct TapBoxes {
+  double count = 0, tiles = 0;        // boxes and register tiles of pixels
+  double steps[2] = {0, 0};           // of these tiles along the taps, with one and with two vectors of filters
+  double taps = 0, rows_of_taps = 0;  // sums over the tiles
+  double most_taps = 0;
+};
+
+TapBoxes boxes_of(const ConvProblem& p, const NhwcTiles& t) {
+  TapBoxes sum;
+  const std::vector<WindowAxis> columns = p.axes(1);
+  std::vector<std::vector<Span>> across;
+  for (const WindowAxis& axis : columns) across.push_back(spans_of(axis));
+  for (const WindowAxis& axis : p.axes(0))
+    for (const Span& row : spans_of(axis))
+      for (int64_t band = row.begin / t.rows; band * t.rows < row.end; ++band) {
+        const int64_t height = std::min(row.end, (band + 1) * t.rows) - std::max(row.begin, band * t.rows);
+        for (const std::vector<Span>& spans : across)
+          for (const Span& column : spans) {
+            const int64_t pixels = t.images * height * (column.end - column.begin);
+            const int64_t tiles = ceil_div(pixels, p.tile().pixel_rows);
+            const double count = number(tiles), rows_of_taps = number(row.last_tap - row.first_tap);
+            const double taps = rows_of_taps * number(column.last_tap - column.first_tap);
+            for (int vectors : {1, 2})
+              sum.steps[vectors - 1] += count * taps * tile_step(number(pixels) / count, vectors);
+            sum.count += 1, sum.tiles += count, sum.taps += count * taps, sum.rows_of_taps += count * rows_of_taps;
+            sum.most_taps = std::max(sum.most_taps, taps);
+          }
+      }
+  return sum;
+}
 
 KernelWork work_nhwc(const ConvProblem& p) {
   const ConvPlan plan = plan_nhwc(p);
@@ -271,39 +306,29 @@ KernelWork work_nhwc(const ConvProblem& p) {
   const Registers tile = p.tile();
   const bool depthwise = is_depthwise(p.g, p.in, p.out);
   const int64_t groups = depthwise ? 1 : p.g.groups, filters = p.out.C / groups, channels = p.in.C / p.g.groups;
-  // Positions of the border have boxes of their own, which seldom fill their last tile.
-  const int64_t passes = p.backward() ? p.g.stride[0] * p.g.stride[1] : 1;
-  int64_t boxes = 1;
-  for (int axis = 0; axis < 2; ++axis) {
-    const int64_t reach = p.g.dilation[axis] * (p.w.size(axis) - 1);
-    const int64_t border = p.backward() ? reach - p.g.padding[axis] : p.g.padding[axis];
-    boxes *= std::clamp<int64_t>(2 * ceil_div(border, p.g.stride[axis]) + 1, 1, p.out.size(axis));
-  }
-  const int64_t image_parts = t->parts / t->filter_parts;
-  const double pixels = static_cast<double>(p.out.N * p.out.H * p.out.W);
-  const double pixel_tiles =
-      pixels / static_cast<double>(tile.pixel_rows) +
-      0.5 * static_cast<double>(std::min(passes * boxes * image_parts, p.out.N * p.out.H * p.out.W));
-  const double height = pixels / pixel_tiles;
+  const int64_t image_parts = ceil_div(p.out.N, t->images);
+  const TapBoxes boxes = boxes_of(p, *t);
   const int64_t rest = filters % tile.columns, whole = filters / tile.columns;
-  const double steps = static_cast<double>(whole) * tile_step(height, 2) +
-                       (rest > 0 ? tile_step(height, rest > tile.vector ? 2 : 1) : 0);
   const auto column_tiles = static_cast<double>(groups * ceil_div(filters, tile.columns));
   const double share = share_of(p.threads, t->parts);
-  const double taps = p.pairs() / pixels, depth = taps * static_cast<double>(channels);
-  const double rows_of_taps =
-      p.g.dilation[1] == 1 && groups == 1 && !depthwise ? taps / static_cast<double>(p.w.W) : taps;
-  const double moved = (t->in_size > 0 ? static_cast<double>(p.in.numel() * t->filter_parts) : 0) +
-                       (t->out_size > 0 ? pixels * static_cast<double>(p.out.C) : 0);
-  const double all_boxes = static_cast<double>(passes * boxes * t->parts * t->filter_tiles);
-  return {static_cast<double>(groups) * steps * pixel_tiles * depth * share,
-          moved * static_cast<double>(p.element()) * share,
+  const auto in_group = static_cast<double>(channels), all_images = static_cast<double>(image_parts);
+  const double steps =
+      static_cast<double>(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
+  const bool joined = p.g.dilation[1] == 1 && groups == 1 && !depthwise;
+  const double moved = (t->in_size > 0 ? transposed_blocks(p.in, tile, t->bands) * number(t->filter_parts) : 0) +
+                       (t->out_size > 0 ? transposed_blocks(p.out, tile, t->bands) : 0);
+  return {static_cast<double>(groups) * steps * in_group * all_images * share,
+          moved * share,
           p.w_elements() * static_cast<double>(p.element()) / p.threads,
-          pixel_tiles * column_tiles * std::ceil(depth / static_cast<double>(t->depth)) * share,
-          pixel_tiles * column_tiles * rows_of_taps * share,
-          all_boxes * share,
+          boxes.tiles * all_images * column_tiles *
+              std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth)) * share,
+          (joined ? boxes.rows_of_taps : boxes.taps) * all_images * column_tiles * share,
+          boxes.count * all_images * column_tiles * share,
           column_tiles * static_cast<double>(p.w.H * p.w.W * ceil_div(channels, kPackedChannels)) / p.threads,
-          1};
+          number(t->parts) * share,
+          p.threads > 1 ? number((column_tiles * number(ceil_div(channels, kPackedChannels)) > 1) + (t->parts > 1)) : 0,
+          1,
+          far_operands(p, 1, 1) * share};
 }
 
 constexpr auto run_nhwc = [](const ConvPlan& plan, const auto& operands) {

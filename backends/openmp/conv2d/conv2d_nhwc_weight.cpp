@@ -236,11 +236,15 @@ ConvPlan plan_weight(const ConvProblem& p) {
 }
 
 constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                                   {"moved_bytes", WorkLimit::bytes},
+                                   {"transposed_blocks"},
                                    {"sums_bytes", WorkLimit::bytes},
                                    {"tiles"},
                                    {"rows"},
-                                   {"calls"}}};
+                                   {"weights"},
+                                   {"items"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
 
 KernelWork work_weight(const ConvProblem& p) {
   const ConvPlan plan = plan_weight(p);
@@ -257,14 +261,19 @@ KernelWork work_weight(const ConvProblem& p) {
                                             ceil_div(t->item_rows, t->block_rows) * runs);
   const double tiles = static_cast<double>(groups) * tile_count(tile, tile.rows, run_height, dy.C / groups);
   const double share = share_of(p.threads, t->parts * t->filter_parts);
-  const double moved = (t->x_size > 0 ? static_cast<double>(x.numel() * t->filter_parts) : 0) +
-                       (t->dy_size > 0 ? static_cast<double>(dy.numel()) : 0);
+  const double moved = (t->x_size > 0 ? transposed_blocks(x, tile, t->bands) * number(t->filter_parts) : 0) +
+                       (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands) : 0);
+  const int64_t chunks = t->parts * t->filter_parts;
   return {static_cast<double>(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
-          moved * static_cast<double>(p.element()) * share,
+          moved * share,
           static_cast<double>(t->sums_size * p.element()) * share,
           blocks * tiles * share,
           pixels / static_cast<double>(std::max<int64_t>(dy.W, 1)) * tiles * share,
-          1};
+          p.w_elements(),
+          number(t->items * t->filter_parts) * share,
+          p.threads > 1 ? number((chunks > 1) + 1) : 0,
+          1,
+          far_operands(p, 1, 1) * share};
 }
 
 constexpr auto run_weight = [](const ConvPlan& plan, const auto& operands) {

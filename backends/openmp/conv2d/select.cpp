@@ -62,8 +62,9 @@ int64_t ConvProblem::pairs_along(int axis) const {
 
 const KernelFamily<ConvAlgorithm>& conv2d_family() {
   static const KernelFamily<ConvAlgorithm> family(
-      "conv2d", {"images", "weights"}, {&kImplicitGemm, &kImplicitGemmWeight, &kDepthwise, &kDepthwiseWeight, &kDirect},
-      tuned_devices(), tuning_table());
+      "conv2d", {"images", "weights", "gradients", "images_f64", "weights_f64", "gradients_f64"},
+      {&kImplicitGemm, &kImplicitGemmWeight, &kDepthwise, &kDepthwiseWeight, &kDirect}, tuned_devices(),
+      tuning_table());
   return family;
 }
 
@@ -74,8 +75,10 @@ ConvPlan select(const ConvProblem& problem) {
     ConvProblem compared = problem;
     compared.threads = conv2d_family().threads(problem.device_index());
     const ConvCandidate best = conv2d_family().select(compared);
+    if (!best.algorithm) return ConvPlan();
     ConvPlan plan = best.algorithm->plan(problem);
     plan.algorithm = best.algorithm;
+    plan.estimated_us = best.estimated_us;
     plan.implementation = conv2d_family().implementation(problem.device_index(), best.index);
     return plan;
   });
@@ -140,11 +143,12 @@ ConvBackwardPlan select_conv2d_backward(const KernelTable& table, int threads, c
   };
   if (dx) plan.data = select(problem(ConvPass::dgrad, *dx, w));
   if (dw) plan.weight = select(problem(ConvPass::wgrad, x, *dw));
-  // Two passes by one algorithm are one pass, if it can compute both gradients while it has dy in the cache.
-  const ConvAlgorithm* const same = plan.data.algorithm == plan.weight.algorithm ? plan.data.algorithm : nullptr;
-  if (same && same->can_run(problem(ConvPass::gradients, *dx, w))) {
-    plan.at_once = true;
-    plan.data = select(problem(ConvPass::gradients, *dx, w)), plan.weight = {};
+  if (dx && dw) {
+    const ConvPlan both = select(problem(ConvPass::gradients, *dx, w));
+    const char* const forced = ForcedAlgorithm::current();
+    plan.at_once = both.algorithm && (forced ? std::strcmp(forced, both.algorithm->name) == 0
+                                             : both.estimated_us < plan.data.estimated_us + plan.weight.estimated_us);
+    if (plan.at_once) plan.data = both, plan.weight = {};
   }
   if (dx) plan.data.workspace_bytes += copy_bytes(&w, dtype, plan.data.dense_weights) + copy_bytes(dx, dtype, false);
   if (dw) {

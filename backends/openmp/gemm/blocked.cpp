@@ -13,6 +13,8 @@
 namespace gradus::openmp_detail {
 namespace {
 
+using namespace blocked_part;
+
 // A product by register tiles. Operands that the plan says to read in place are not packed; columns of B in place are
 // whole vectors.
 template <class T>
@@ -126,27 +128,16 @@ GemmPlan plan_small(const GemmProblem& p) {
   return plan;
 }
 
-// Indices in kBlockedParts.
-enum Part : size_t { kMultiplyAdds, kCopied, kTransposed, kPackedRows, kCBytes, kTiles, kLoops, kCalls, kFarBytes };
-
-double operand_bytes(const GemmProblem& p) {
-  const auto rows = static_cast<double>(p.rows), columns = static_cast<double>(p.columns);
-  const auto depth = static_cast<double>(p.depth);
-  return (rows * depth + depth * columns + rows * columns) * static_cast<double>(p.element());
-}
-
-KernelWork small_work(const GemmProblem& p) {
-  const Registers tile = p.tile();
-  const GemmPlan plan = plan_small(p);
-  const auto depth = static_cast<double>(p.depth), element = static_cast<double>(p.element());
-  KernelWork work = {tile_steps(tile, tile.rows, p.rows, p.columns) * depth};
-  work[kCBytes] = static_cast<double>(p.rows * p.columns) * element;
-  work[kTiles] = tile_count(tile, tile.rows, p.rows, p.columns);
-  work[kCalls] = 1 / static_cast<double>(p.products);
-  if (!plan.a_in_place) add_packing(work, p, static_cast<double>(p.rows), depth * element, p.a.column, p.a.row, false);
-  add_packing(work, p, static_cast<double>(p.columns - plan.columns_in_place), depth * element, p.b.row, p.b.column,
-              false);
-  return work;
+KernelWork small_work(const GemmProblem& problem) {
+  const GemmPlan plan = plan_small(problem);
+  const auto one = [&](const GemmProblem& p) {
+    const auto depth = static_cast<double>(p.depth);
+    KernelWork work = tiles_work(p, p.rows, depth, 1);
+    if (!plan.a_in_place) add_packing_a(work, p, p.rows, depth, p.a.column, p.a.row, 1);
+    add_packing_b(work, p, p.columns - plan.columns_in_place, depth, p.b.row, p.b.column, 1);
+    return work;
+  };
+  return of_batch(problem, one, static_cast<double>((plan.a_size + plan.b_size) * problem.element()));
 }
 
 GemmPlan plan_blocked(const GemmProblem& p) {
@@ -190,40 +181,99 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
   return {row_step, column_step, ceil_div(rows, row_step), ceil_div(columns, column_step)};
 }
 
-void add_packing(KernelWork& work, const GemmProblem& p, double count, double bytes, int64_t along_depth,
-                 int64_t across, bool pairs) {
-  const auto depth = static_cast<double>(p.depth);
-  if (along_depth == 1 && !(pairs && across % 2 != 0)) work[kTransposed] += count * bytes, work[kPackedRows] += count;
-  else if (across == 1 && !pairs) work[kCopied] += count * bytes, work[kPackedRows] += depth * std::ceil(count / 128);
-  else work[kPackedRows] += count * depth;
-}
-
-KernelWork blocked_work(const GemmProblem& p, const GemmPlan& plan, int64_t steps, double step_bytes) {
+KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks) {
   const Registers tile = p.tile();
-  const Cut& cut = plan.cut;
-  const auto rows = static_cast<double>(p.rows), columns = static_cast<double>(p.columns);
-  const auto depth = static_cast<double>(steps);
-  const double parts = std::ceil(columns / static_cast<double>(plan.columns_at_once));
-  const auto depth_blocks = static_cast<double>(ceil_div(steps, plan.depth_at_once));
-  const double share = share_of(p.threads, cut.row_blocks * cut.column_blocks);
-  const auto row_blocks = static_cast<double>(cut.row_blocks), column_blocks = static_cast<double>(cut.column_blocks);
-  KernelWork work = {row_blocks * tile_steps(tile, tile.rows, cut.rows, p.columns) * depth * share};
-  work[kCBytes] = rows * columns * (2 * depth_blocks - 1) * static_cast<double>(p.element()) * share;
-  work[kTiles] = row_blocks * tile_count(tile, tile.rows, cut.rows, p.columns) * depth_blocks * share;
-  work[kLoops] = p.threads > 1 ? 2 * parts * depth_blocks : 0;
-  work[kCalls] = 1 / static_cast<double>(p.products);
-  work[kFarBytes] = far_bytes(operand_bytes(p)) * share;
-  const bool pairs = steps < p.depth;
-  if (!plan.a_in_place)
-    add_packing(work, p, rows * column_blocks * parts * share, depth * step_bytes, p.a.column, p.a.row, pairs);
-  if (!plan.b_in_place) add_packing(work, p, columns / p.threads, depth * step_bytes, p.b.row, p.b.column, pairs);
+  // A tile of B that does not fit in the first-level cache comes from the second one for each panel of A.
+  constexpr double kFirstLevelBytes = 32 << 10, kVectorBytes = 64;
+  const double tile_bytes = steps / depth_blocks * static_cast<double>(tile.columns / tile.vector) * kVectorBytes;
+  KernelWork work = {tile_steps(tile, tile.rows, rows, p.columns) * steps};
+  work[kCBytes] = static_cast<double>(rows) * static_cast<double>(p.columns * p.element()) * (2 * depth_blocks - 1);
+  work[kTiles] = tile_count(tile, tile.rows, rows, p.columns) * depth_blocks;
+  work[kDeepBytes] = work[kTiles] * std::max(0.0, tile_bytes - kFirstLevelBytes);
   return work;
 }
+
+namespace {
+
+// Adds the transposition of a matrix in square blocks of vectors: their exchanges in registers, loads and stores.
+void add_transposition(KernelWork& work, const Registers& tile, int64_t rows, double steps, double times) {
+  const auto vector = static_cast<double>(tile.vector), count = static_cast<double>(rows);
+  const double blocks = std::ceil(count / vector) * std::ceil(steps / vector);
+  work[kTransposed] += times * blocks * vector * std::log2(vector) / 64;
+  work[kPackedRows] += times * (count * std::ceil(steps / vector) + steps * std::ceil(count / vector));
+}
+
+}  // namespace
+
+void add_packing_a(KernelWork& work, const GemmProblem& p, int64_t rows, double steps, int64_t along, int64_t across,
+                   double times) {
+  const Registers tile = p.tile();
+  const int64_t panels = ceil_div(rows, tile.rows), height = ceil_div(rows, panels);
+  if (along == 1) {
+    add_transposition(work, tile, height, steps, times * static_cast<double>(panels));
+  } else if (across == 1) {
+    work[kPackedRows] += times * static_cast<double>(panels) * steps;
+  } else {
+    work[kGathered] += times * static_cast<double>(rows) * steps;
+  }
+}
+
+void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, double steps, int64_t along, int64_t across,
+                   double times) {
+  const Registers tile = p.tile();
+  const int64_t rest = columns % tile.columns;
+  if (across == 1) {
+    constexpr double kVectorBytes = 64;
+    work[kCopied] += times * steps * static_cast<double>((columns - rest) / tile.vector) * kVectorBytes;
+    work[kGathered] += times * steps * static_cast<double>(rest);
+    work[kPackedRows] += columns > 0 ? times * steps : 0;
+  } else if (along == 1) {
+    add_transposition(work, tile, columns, steps, times);
+  } else {
+    work[kGathered] += times * steps * static_cast<double>(columns);
+  }
+}
+
+int64_t packing_chunks(const GemmProblem& p, int64_t columns, int64_t depth_at_once, int64_t tiles_together) {
+  const int64_t width = tiles_together * p.tile().columns;
+  return ceil_div(ceil_div(columns, width), ceil_div(kLeastPacked, width * depth_at_once));
+}
+
+namespace {
+
+KernelWork blocked_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const GemmPlan plan = plan_blocked(p);
+    const Cut& cut = plan.cut;
+    const auto depth = static_cast<double>(p.depth), row_blocks = static_cast<double>(cut.row_blocks);
+    const double parts = std::ceil(static_cast<double>(p.columns) / static_cast<double>(plan.columns_at_once));
+    const auto depth_blocks = static_cast<double>(ceil_div(p.depth, plan.depth_at_once));
+    const int64_t blocks = cut.row_blocks * cut.column_blocks;
+    const double share = share_of(p.threads, blocks);
+    KernelWork work = tiles_work(p, cut.rows, depth, depth_blocks);
+    for (double& part : work) part *= row_blocks * share;
+    if (!plan.a_in_place)
+      add_packing_a(work, p, cut.rows, depth, p.a.column, p.a.row,
+                    row_blocks * static_cast<double>(cut.column_blocks) * parts * share);
+    const int64_t packed = plan.b_in_place ? p.columns % p.tile().vector : p.columns;
+    const int64_t chunks = packing_chunks(p, std::min(packed, plan.columns_at_once), plan.depth_at_once, 1);
+    add_packing_b(work, p, packed, depth, p.b.row, p.b.column, share_of(p.threads, chunks));
+    if (p.threads > 1) work[kLoops] = parts * depth_blocks * ((chunks > 1) + (blocks > 1));
+    return work;
+  });
+}
+
+}  // namespace
 
 const GemmAlgorithm kSmall = {.name = "small",
                               .reason = "one thread and little packing cost less than sharing the work",
                               .parts = kBlockedParts,
-                              .can_run = [](const GemmProblem& p) { return !p.is_half() && p.has_rows(); },
+                              // A longer sum in one float would lose precision.
+                              .can_run =
+                                  [](const GemmProblem& p) {
+                                    constexpr int64_t kMostDepth = 2048;
+                                    return !p.is_half() && p.has_rows() && p.depth <= kMostDepth;
+                                  },
                               .work = small_work,
                               .plan = plan_small,
                               .launch = {run_small, run_small}};
@@ -232,11 +282,7 @@ const GemmAlgorithm kBlocked = {.name = "blocked",
                                 .reason = "large enough for packing and threads to pay off",
                                 .parts = kBlockedParts,
                                 .can_run = [](const GemmProblem& p) { return !p.is_half() && p.has_rows(); },
-                                .work =
-                                    [](const GemmProblem& p) {
-                                      return blocked_work(p, plan_blocked(p), p.depth,
-                                                          static_cast<double>(p.element()));
-                                    },
+                                .work = blocked_work,
                                 .plan = plan_blocked,
                                 .launch = {run_blocked, run_blocked}};
 

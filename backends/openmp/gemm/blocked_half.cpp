@@ -3,13 +3,17 @@
 // packs the block's part of A and keeps the block's sums through the whole depth. With `blocked_pairs`, elements of A
 // and B are not converted; pairs of them along the depth are packed like floats.
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <utility>
 
 #include <gradus/backends/openmp/gemm/half_rows.h>
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 namespace {
+
+using namespace blocked_part;
 
 // Distance between rows of a block's sums. The padding puts rows in different sets of the first-level cache.
 int64_t sums_stride(const Cut& cut) { return slot_size(cut.columns) + 16; }
@@ -151,9 +155,41 @@ GemmPlan plan_half(const GemmProblem& p) {
   return plan;
 }
 
+// Adds the conversion of `count` rows of A (columns of B) for packing; HalfProduct::with_floats does it. Returns the
+// stride along the depth and across it of what is then packed.
+std::pair<int64_t, int64_t> add_conversion(KernelWork& work, const GemmProblem& p, bool pairs, double count,
+                                           int64_t along, int64_t across) {
+  const auto depth = static_cast<double>(p.depth);
+  if (pairs && along == 1 && across % 2 == 0 && p.depth % 2 == 0) return {1, across / 2};
+  const bool contiguous = along == 1 ? !pairs : across == 1;
+  work[contiguous && !pairs ? kConverted : kGathered] += count * depth;
+  return along == 1 && !pairs ? std::pair<int64_t, int64_t>(1, p.depth) : std::pair<int64_t, int64_t>(2, 1);
+}
+
 template <bool pairs>
-KernelWork half_work(const GemmProblem& p) {
-  return blocked_work(p, plan_half<pairs>(p), steps_of(p, pairs), sizeof(float));
+KernelWork half_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const GemmPlan plan = plan_half<pairs>(p);
+    const Cut& cut = plan.cut;
+    const auto steps = static_cast<double>(steps_of(p, pairs)), row_blocks = static_cast<double>(cut.row_blocks);
+    const auto rows = static_cast<double>(p.rows), columns = static_cast<double>(p.columns);
+    const double parts = std::ceil(columns / static_cast<double>(plan.columns_at_once));
+    const double depth_blocks = std::ceil(steps / static_cast<double>(plan.depth_at_once));
+    const int64_t blocks = cut.row_blocks * cut.column_blocks;
+    const double share = share_of(p.threads, blocks), packings = static_cast<double>(cut.column_blocks) * parts * share;
+    KernelWork work = tiles_work(p, cut.rows, steps, depth_blocks);
+    for (double& part : work) part *= row_blocks * share;
+    work[kConverted] = rows * columns * share;
+    const auto [a_along, a_across] = add_conversion(work, p, pairs, rows * packings, p.a.column, p.a.row);
+    add_packing_a(work, p, cut.rows, steps, a_along, a_across, row_blocks * packings);
+    const int64_t chunks =
+        packing_chunks(p, std::min(p.columns, plan.columns_at_once), plan.depth_at_once, kTilesTogether);
+    const double packing_share = share_of(p.threads, chunks * static_cast<int64_t>(depth_blocks));
+    const auto [b_along, b_across] = add_conversion(work, p, pairs, columns * packing_share, p.b.row, p.b.column);
+    add_packing_b(work, p, p.columns, steps, b_along, b_across, packing_share);
+    if (p.threads > 1) work[kLoops] = parts * ((chunks * depth_blocks > 1) + (blocks > 1));
+    return work;
+  });
 }
 
 }  // namespace

@@ -9,6 +9,8 @@
 namespace gradus::openmp_detail {
 namespace {
 
+using namespace gemm_part;
+
 template <class T>
 struct Rows {
   using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
@@ -81,55 +83,91 @@ GemmPlan plan_combine(const GemmProblem& p) {
   return plan_of(p, std::min(p.columns / 4, kLongRow) + 1, 64);
 }
 
-// Groups of rows of A that are multiplied with each vector of B.
-double panels_of(const GemmProblem& p, int64_t rows) { return static_cast<double>(ceil_div(p.rows, rows)); }
+// Calls f(height, count) for the groups of rows of A that gemv_kernel.h multiplies with each vector of B.
+template <class F>
+void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
+  if (rows >= most) f(most, rows / most);
+  rows %= most;
+  if (halves && rows > 1) f(2, 1), rows -= 2;
+  if (rows > 0) f(rows, 1);
+}
 
+// Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
+enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kConvertedRows, kGatheredRows, kPartialVectors, kRows };
 constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                               {"b_bytes", WorkLimit::bytes},
-                               {"far_bytes", WorkLimit::bytes},
-                               {"c_vectors", WorkLimit::multiply_adds},
-                               {"converted"},
-                               {"gathered"},
                                {"loops"},
                                {"calls"},
-                               {"partial_vectors"}}};
+                               {"products"},
+                               {"far_bytes", WorkLimit::bytes},
+                               {"b_bytes", WorkLimit::bytes},
+                               {"c_vectors", WorkLimit::multiply_adds},
+                               {"passes"},
+                               {"converted"},
+                               {"gathered"},
+                               {"partial_vectors"},
+                               {"converted_rows"}}};
 
-KernelWork work_of(const GemmProblem& p, int64_t grain, double steps, double panels, double c_vectors,
-                   double partial_vectors) {
-  enum Part : size_t { kConverted = 4, kGathered, kLoops, kCalls, kPartialVectors };  // indices in kParts
+// Adds what both algorithms have. The threads share the columns, in chunks of `grain`.
+KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
   const int64_t chunks = ceil_div(p.columns, grain);
+  const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
+  work[kBBytes] = panels * depth * columns * static_cast<double>(p.element());
+  work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
   const double share = share_of(p.threads, chunks);
-  const double b_bytes = static_cast<double>(p.depth) * static_cast<double>(p.columns * p.element());
-  KernelWork work = {steps * share, panels * b_bytes * share, panels * far_bytes(b_bytes) * share, c_vectors * share};
-  if (p.is_half()) {
-    work[p.a.column == 1 ? kConverted : kGathered] += static_cast<double>(p.rows) * static_cast<double>(p.depth);
-    work[p.has_rows() ? kConverted : kGathered] += static_cast<double>(p.rows) * static_cast<double>(p.columns);
-  }
+  for (double& part : work) part *= share;
   work[kLoops] = std::min<int64_t>(p.threads, chunks) > 1 ? 1 : 0;
-  work[kCalls] = 1 / static_cast<double>(p.products);
-  work[kPartialVectors] = partial_vectors * share;
+  if (p.is_half()) {
+    const auto rows = static_cast<double>(p.rows);
+    work[kRows] = rows;
+    work[p.a.column == 1 ? kConvertedRows : kGatheredRows] += rows * depth;
+    work[p.has_rows() ? kConvertedRows : kGatheredRows] += rows * columns;
+  }
   return work;
 }
 
-KernelWork dots_work(const GemmProblem& p) {
-  const Registers tile = p.tile();
-  const double panels = panels_of(p, tile.dot_rows), height = static_cast<double>(p.rows) / panels;
-  const int64_t together = p.rows == 1 ? 8 : 4, rest = p.columns % together;
-  const double steps = static_cast<double>(p.columns / together) * tile_step(height, static_cast<double>(together)) +
-                       static_cast<double>(rest) * tile_step(height, 1);
-  return work_of(p, plan_dots(p).grain, panels * steps * static_cast<double>(ceil_div(p.depth, tile.vector)), panels,
-                 static_cast<double>(p.rows) * static_cast<double>(p.columns),
-                 p.depth % tile.vector > 0 ? panels * static_cast<double>(p.columns) : 0);
+KernelWork dots_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const Registers tile = p.tile();
+    const auto steps = static_cast<double>(ceil_div(p.depth, tile.vector));
+    KernelWork work = {};
+    double panels = 0;
+    for_panels(p.rows, tile.dot_rows, false, [&](int64_t height, int64_t count) {
+      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const int64_t together = height == 1 ? 8 : 4;
+      const auto tiles = static_cast<double>(p.columns / together), rest = static_cast<double>(p.columns % together);
+      work[kMultiplyAdds] +=
+          number * steps * (tiles * tile_step(rows, static_cast<double>(together)) + rest * tile_step(rows, 1));
+      work[kPasses] += number * (tiles + rest);
+      if (p.depth % tile.vector > 0)
+        work[kPartialVectors] += number * (tiles * (rows + static_cast<double>(together)) + rest * (rows + 1));
+      panels += number;
+    });
+    work[kCVectors] = static_cast<double>(p.rows) * static_cast<double>(p.columns);
+    return with_operands(work, p, plan_dots(p).grain, panels);
+  });
 }
 
-KernelWork combine_work(const GemmProblem& p) {
-  const Registers tile = p.tile();
-  const double panels = panels_of(p, 4), height = static_cast<double>(p.rows) / panels;
-  const auto vectors = static_cast<double>(ceil_div(p.columns, tile.vector)), depth = static_cast<double>(p.depth);
-  const double together = height == 1 ? 8 : static_cast<double>(4 * tile.dot_rows) / height;
-  return work_of(p, plan_combine(p).grain, depth * vectors * panels * std::max(height, 1.0), panels,
-                 static_cast<double>(p.rows) * vectors * std::ceil(depth / together),
-                 p.columns % tile.vector > 0 ? panels * depth : 0);
+KernelWork combine_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const Registers tile = p.tile();
+    const GemmPlan plan = plan_combine(p);
+    const int64_t chunks = ceil_div(p.columns, plan.grain);
+    const auto depth = static_cast<double>(p.depth);
+    const auto vectors = static_cast<double>(ceil_div(p.columns, tile.vector));
+    KernelWork work = {};
+    double panels = 0;
+    for_panels(p.rows, 4, true, [&](int64_t height, int64_t count) {
+      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const int64_t together = height == 1 ? 8 : 4 * tile.dot_rows / height;
+      const auto passes = static_cast<double>(p.depth / together + p.depth % together);
+      work[kMultiplyAdds] += number * depth * vectors * rows;
+      work[kCVectors] += number * rows * vectors * passes;
+      work[kPasses] += number * passes * static_cast<double>(chunks);
+      if (p.columns % tile.vector > 0) work[kPartialVectors] += number * (depth + rows * passes);
+      panels += number;
+    });
+    return with_operands(work, p, plan.grain, panels);
+  });
 }
 
 }  // namespace

@@ -6,27 +6,10 @@
 namespace gradus::openmp_detail {
 namespace {
 
-// How threads share a batch: whole products, or the work of one product after another.
-struct Sharing {
-  int64_t products_at_once = 1, chunks = 1;
-  int threads = 1;  // of each product
-
-  explicit Sharing(const GemmProblem& p) : threads(p.threads) {
-    constexpr int64_t kSmallProduct = int64_t{1} << 19, kManyProducts = 16;
-    if (p.products == 1) return;
-    const int64_t work = p.rows * p.columns * p.depth;
-    const bool whole = work <= kSmallProduct || p.products >= kManyProducts;
-    products_at_once = whole ? ceil_div(kLeastChunk, work + 1) : p.products;
-    chunks = ceil_div(p.products, products_at_once);
-    if (chunks > 1) threads = 1;
-  }
-};
-
-// Calls f(candidate, transposed) for all algorithms that can run one product. An algorithm runs in the orientation in
+// Calls f(candidate, transposed) for all algorithms that can run. An algorithm runs in the orientation in
 // which C has fewer rows than columns, if it can.
 template <class F>
-void for_orientations(GemmProblem p, F&& f) {
-  p.threads = Sharing(p).threads;
+void for_orientations(const GemmProblem& p, F&& f) {
   const bool tall = p.rows > p.columns;
   uint32_t seen = 0;
   for (const bool transposed : {tall, !tall})
@@ -64,6 +47,16 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
 
 }  // namespace
 
+Sharing::Sharing(const GemmProblem& p) : threads(p.threads) {
+  constexpr int64_t kSmallProduct = int64_t{1} << 19, kManyProducts = 16;
+  if (p.products == 1) return;
+  const int64_t work = p.rows * p.columns * p.depth;
+  const bool whole = work <= kSmallProduct || p.products >= kManyProducts;
+  products_at_once = whole ? ceil_div(kLeastChunk, work + 1) : p.products;
+  chunks = ceil_div(p.products, products_at_once);
+  if (chunks > 1) threads = 1;
+}
+
 GemmProblem GemmProblem::transposed() const {
   const auto turned = [](const Strides& strides) { return Strides{strides.column, strides.row}; };
   GemmProblem p = *this;
@@ -74,20 +67,14 @@ GemmProblem GemmProblem::transposed() const {
 
 const KernelFamily<GemmAlgorithm>& gemm_family() {
   static const KernelFamily<GemmAlgorithm> family(
-      "gemm", {"full", "half"}, {&kCombineRows, &kRowDots, &kSmall, &kBlocked, &kBlockedHalf, &kBlockedPairs},
+      "gemm", {"full", "f16", "bf16"}, {&kCombineRows, &kRowDots, &kSmall, &kBlocked, &kBlockedHalf, &kBlockedPairs},
       tuned_devices(), tuning_table());
   return family;
 }
 
 std::vector<GemmCandidate> candidates(const GemmProblem& problem) {
-  const Sharing sharing(problem);
-  const auto products = static_cast<double>(problem.products);
-  const double rounds = sharing.chunks == 1 ? products : products * share_of(problem.threads, sharing.chunks);
   std::vector<GemmCandidate> all;
-  for_orientations(problem, [&](GemmCandidate each, bool) {
-    for (double& part : each.work) part *= rounds;
-    all.push_back(each);
-  });
+  for_orientations(problem, [&](const GemmCandidate& each, bool) { all.push_back(each); });
   return all;
 }
 

@@ -40,7 +40,7 @@ struct GemmProblem {
 
   // For KernelFamily.
   size_t device_index() const { return static_cast<size_t>(table->isa); }
-  size_t kind() const { return is_half() ? 1 : 0; }
+  size_t kind() const { return dtype == DType::bf16 ? 2 : dtype == DType::f16 ? 1 : 0; }
 };
 
 /// How C is divided into blocks: each is `rows` by `columns`, and there are `row_blocks` by `column_blocks`.
@@ -102,7 +102,7 @@ extern const GemmAlgorithm kBlockedHalf, kBlockedPairs;  // blocked_half.cpp
 
 /// Chooses the algorithm and its plan, by the problem and the tuning table alone.
 GemmPlan select(const GemmProblem& problem);
-/// All algorithms that can run, with the work of all products.
+/// All algorithms that can run.
 std::vector<GemmCandidate> candidates(const GemmProblem& problem);
 
 template <class T>
@@ -161,19 +161,68 @@ int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t
   return std::max(bytes(plan.cut, first), bytes(plan.last_cut, last));
 }
 
-/// The work of blocks whose depth has `steps` of `step_bytes` each.
-KernelWork blocked_work(const GemmProblem& p, const GemmPlan& plan, int64_t steps, double step_bytes);
+// ---- The work of products, for the files with algorithms ------------------------------------------------
+
+/// Indices of parts that the work of every algorithm has.
+namespace gemm_part {
+enum : size_t { kMultiplyAdds, kLoops, kCalls, kProducts, kFarBytes };
+}
+
+/// How threads share a batch: whole products, or the work of one product after another.
+struct Sharing {
+  int64_t products_at_once = 1, chunks = 1;
+  int threads = 1;  ///< of each product
+
+  explicit Sharing(const GemmProblem& p);
+};
+
+/// The work of all products on the busiest thread, from the work of one, which has `packed_bytes` besides the operands.
+template <class Work>
+KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_bytes = 0) {
+  const Sharing sharing(p);
+  GemmProblem one = p;
+  one.products = 1, one.threads = sharing.threads;
+  KernelWork work = work_of_one(one);
+  work[gemm_part::kProducts] = 1;
+  const auto products = static_cast<double>(p.products);
+  const double share = share_of(p.threads, sharing.chunks);
+  for (double& part : work) part *= products * share;
+  const double operands = static_cast<double>(p.rows + p.columns) * static_cast<double>(p.depth) +
+                          static_cast<double>(p.rows) * static_cast<double>(p.columns);
+  const double all_bytes = products * (operands * static_cast<double>(p.element()) + packed_bytes);
+  work[gemm_part::kFarBytes] += far_bytes(all_bytes) * (sharing.chunks > 1 ? share : 1);
+  if (sharing.chunks > 1 && p.threads > 1) work[gemm_part::kLoops] += 1;
+  work[gemm_part::kCalls] = 1;
+  return work;
+}
+
+/// Indices of the other parts of products by register tiles. Only half types have the last.
+namespace blocked_part {
+using namespace gemm_part;
+enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCBytes, kTiles, kGathered, kDeepBytes, kConverted };
+}  // namespace blocked_part
 inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                             {"loops"},
+                                             {"calls"},
+                                             {"products"},
+                                             {"far_bytes", WorkLimit::bytes},
                                              {"copied_bytes", WorkLimit::bytes},
-                                             {"transposed_bytes", WorkLimit::bytes},
+                                             {"transposed_blocks"},
                                              {"packed_rows"},
                                              {"c_bytes", WorkLimit::bytes},
                                              {"tiles"},
-                                             {"loops"},
-                                             {"calls"},
-                                             {"far_bytes", WorkLimit::bytes}}};
-/// Adds the packing of `count` rows of A (columns of B) to the work: `along_depth` and `across` are their strides.
-void add_packing(KernelWork& work, const GemmProblem& p, double count, double bytes, int64_t along_depth,
-                 int64_t across, bool pairs);
+                                             {"gathered"},
+                                             {"deep_bytes", WorkLimit::bytes},
+                                             {"converted"}}};
+/// The work of register tiles for `rows` by all columns of C. The depth has `steps`, in `depth_blocks` blocks.
+KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks);
+/// Adds the packing of some rows of A (columns of B) with `steps` along the depth, `times` times. The strides are those
+/// of the operand along the depth and across it.
+void add_packing_a(KernelWork& work, const GemmProblem& p, int64_t rows, double steps, int64_t along, int64_t across,
+                   double times);
+void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, double steps, int64_t along, int64_t across,
+                   double times);
+/// Number of parallel chunks in which `columns` of B are packed, `tiles_together` tiles at a time.
+int64_t packing_chunks(const GemmProblem& p, int64_t columns, int64_t depth_at_once, int64_t tiles_together);
 
 }  // namespace gradus::openmp_detail

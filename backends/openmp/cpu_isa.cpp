@@ -3,7 +3,6 @@
 #include <cstdlib>
 #include <string_view>
 
-#include <gradus/backends/openmp/gemm/select.h>
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp.h>
 
@@ -25,10 +24,7 @@ CpuIsa initial_isa() {
 const openmp_detail::KernelTable& avx512_table() {
   static const openmp_detail::KernelTable table = [] {
     openmp_detail::KernelTable best = openmp_detail::avx512::kernels();
-    if (__builtin_cpu_supports("avx512bf16")) {
-      best.gemm[static_cast<int>(openmp_detail::GemmAlgorithm::blocked_pairs)] = "blocked_pairs_avx512_bf16";
-      best.bf16_pairs_block = openmp_detail::bf16_pairs_block_avx512;
-    }
+    if (__builtin_cpu_supports("avx512bf16")) best.bf16_pairs_block = openmp_detail::bf16_pairs_block_avx512;
     return best;
   }();
   return table;
@@ -66,9 +62,9 @@ void set_cpu_isa(CpuIsa isa) {
   current() = isa;
 }
 
-const openmp_detail::KernelTable& openmp_detail::kernel_table() {
+const openmp_detail::KernelTable& openmp_detail::kernel_table(CpuIsa isa) {
 #if defined(__x86_64__)
-  switch (cpu_isa()) {
+  switch (isa) {
     case CpuIsa::avx512: return avx512_table();
     case CpuIsa::avx2: return avx2::kernels();
     case CpuIsa::baseline: break;
@@ -76,5 +72,7 @@ const openmp_detail::KernelTable& openmp_detail::kernel_table() {
 #endif
   return baseline::kernels();
 }
+
+const openmp_detail::KernelTable& openmp_detail::kernel_table() { return kernel_table(cpu_isa()); }
 
 }  // namespace gradus

@@ -42,7 +42,7 @@ template <class T>
 constexpr Kernels<T> kernels_of_type() {
   Kernels<T> table{};
   table.vector_size = kLanes<T>, table.tile_columns = kTileColumns<T>;
-  table.tile_rows = kTileRows, table.pixel_rows = kPixelRows;
+  table.tile_rows = kTileRows, table.pixel_rows = kPixelRows, table.dot_rows = kDotRows;
   table.steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr));
   table.max = extreme<T, true>, table.min = extreme<T, false>;
   table.unary_ops = kUnaryTable<T>, table.binary_ops = kBinaryTable<T>;
@@ -52,16 +52,14 @@ constexpr Kernels<T> kernels_of_type() {
   return table;
 }
 
-// The implementation name for observers: `name` with the instruction set, for example "direct_avx2".
+// The name of the instruction set, as text.
 #define GRADUS_TEXT_OF(isa) #isa
 #define GRADUS_TEXT(isa) GRADUS_TEXT_OF(isa)
-#define GRADUS_NAMED(name) name "_" GRADUS_TEXT(GRADUS_ISA)
 
 const KernelTable& kernels() {
   static constexpr KernelTable table = {
-      .gemm = {GRADUS_NAMED("combine_rows"), GRADUS_NAMED("row_dots"), GRADUS_NAMED("small"), GRADUS_NAMED("blocked")},
-      .conv2d = {GRADUS_NAMED("implicit_gemm_nhwc"), GRADUS_NAMED("direct"), GRADUS_NAMED("depthwise")},
-      .vectors = GRADUS_NAMED("vectors"),
+      .isa = CpuIsa::GRADUS_ISA,
+      .vectors = "vectors_" GRADUS_TEXT(GRADUS_ISA),
       .f32 = kernels_of_type<float>(),
       .f64 = kernels_of_type<double>(),
       .f16 = {widen<Half>, narrow<Half>, row_dots<float, Half>, combine_rows<float, Half>},

@@ -10,6 +10,13 @@
 #include <gradus/core/element_ops.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 
+namespace gradus {
+
+/// Instruction sets for which the kernels are compiled. Every processor of the architecture supports `baseline`.
+enum class CpuIsa : uint8_t { baseline, avx2, avx512 };
+
+}  // namespace gradus
+
 namespace gradus::openmp_detail {
 
 /// C = A B for one block of `rows` x `columns`. A is packed by pack_a() or read in place; the rows of B have stride
@@ -266,6 +273,7 @@ template <class T>
 struct Kernels {
   int vector_size;   ///< elements per vector
   int tile_rows;     ///< maximum rows of a register tile
+  int dot_rows;      ///< rows of A that row_dots multiplies with each vector of B
   int pixel_rows;    ///< maximum pixels of a tile of nhwc_product
   int tile_columns;  ///< columns of a register tile
   /// Packs A (rows, depth), given by strides, into rows * depth elements.
@@ -351,10 +359,8 @@ struct Kernels {
 };
 
 struct KernelTable {
-  // Implementation names for observers.
-  const char* gemm[5];    ///< indexed by GemmAlgorithm
-  const char* conv2d[3];  ///< indexed by ConvAlgorithm
-  const char* vectors;
+  CpuIsa isa;
+  const char* vectors;  ///< implementation name for observers
   Kernels<float> f32;
   Kernels<double> f64;
   HalfKernels<Half> f16;
@@ -380,16 +386,21 @@ const KernelTable& kernels();
 }
 /// KernelTable::bf16_pairs_block for processors with AVX512_BF16.
 void bf16_pairs_block_avx512(const BlockArgs<float>& args);
-/// The kernel table of the instruction set cpu_isa().
+/// The kernel table of the instruction set cpu_isa(), or of `isa`, which this processor may lack.
 const KernelTable& kernel_table();
+const KernelTable& kernel_table(CpuIsa isa);
 
-/// Size of the register tiles of an instruction set and type: elements per vector, rows and columns.
+/// Size of the register tiles of an instruction set and type: elements per vector, rows and columns; rows for
+/// row_dots, and for pixels of convolutions.
 struct Registers {
-  int64_t vector, rows, columns;
+  int64_t vector, rows, columns, dot_rows, pixel_rows;
 };
 inline Registers registers(const KernelTable& table, DType dtype) {
-  if (dtype == DType::f64) return {table.f64.vector_size, table.f64.tile_rows, table.f64.tile_columns};
-  return {table.f32.vector_size, table.f32.tile_rows, table.f32.tile_columns};
+  const auto of = [](const auto& kernels) {
+    return Registers{kernels.vector_size, kernels.tile_rows, kernels.tile_columns, kernels.dot_rows,
+                     kernels.pixel_rows};
+  };
+  return dtype == DType::f64 ? of(table.f64) : of(table.f32);
 }
 
 /// Kernels<T>, or HalfKernels<T> for half types.

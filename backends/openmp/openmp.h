@@ -4,14 +4,13 @@
 
 #include <memory>
 
+#include <gradus/backends/openmp/kernels.h>
 #include <gradus/core/backend.h>
 
 namespace gradus {
 
 std::unique_ptr<Backend> make_openmp_backend();
 
-/// Instruction sets for which the kernels are compiled. Every processor of the architecture supports `baseline`.
-enum class CpuIsa : uint8_t { baseline, avx2, avx512 };
 const char* name(CpuIsa isa);
 
 /// The best instruction set that this processor and this build support.

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include <gradus/backends/cuda/device/reduce_plan.h>
-#include <gradus/backends/openmp/gemm/select.h>
+#include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/distributed/comm/local/local_group.h>
@@ -79,8 +79,8 @@ std::string matmul_tiles() {
   using namespace openmp_detail;
   constexpr int64_t n = 512;
   const KernelTable& table = avx512::kernels();
-  const GemmPlan plan = select_gemm(
-      table, 2, {.dtype = DType::f32, .rows = n, .columns = n, .depth = n, .a = {n, 1}, .b = {n, 1}, .c = {n, 1}});
+  const GemmPlan plan = select(GemmProblem{
+      .table = &table, .threads = 2, .rows = n, .columns = n, .depth = n, .a = {n, 1}, .b = {n, 1}, .c = {n, 1}});
   const Registers tile = registers(table, DType::f32);
   const Cut& cut = plan.cut;
   Picture p;

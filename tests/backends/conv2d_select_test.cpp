@@ -1,7 +1,7 @@
-// The choices of select_conv2d() (backends/openmp/conv2d/select.h), and that kernels allocate the memory of the plan.
+// The choices of select_conv2d() (backends/openmp/conv2d/conv2d.h), and that kernels allocate the memory of the plan.
 #include <sstream>
 
-#include <gradus/backends/openmp/conv2d/select.h>
+#include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/backends/decisions.h>
 #include <gradus/tests/backends/openmp_compare.h>
@@ -43,7 +43,7 @@ struct Operands {
         y(layout({l.N, l.K, l.out(l.H), l.out(l.W)}, dtype, format)) {}
 };
 
-// Prints the important tiles under their names in select.h.
+// Prints the important tiles under their names in conv2d.h.
 struct Printer {
   std::ostream& out;
   bool backward;
@@ -63,8 +63,7 @@ struct Printer {
 };
 
 void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
-  static constexpr const char* names[] = {"implicit_gemm_nhwc", "direct", "depthwise"};
-  out << " | " << pass << " | " << names[static_cast<int>(plan.algorithm)] << " | ";
+  out << " | " << pass << " | " << plan.algorithm->name << " | ";
   std::visit(Printer{out, std::string_view(pass) != "forward"}, plan.tiles);
   out << " | " << plan.workspace_bytes << '\n';
 }
@@ -73,10 +72,9 @@ void print(std::ostream& out, const char* pass, const ConvPlan& plan) {
 std::string decisions(const Layer& l, const std::string& isa, const KernelTable& table, DType dtype,
                       MemoryFormat format, int threads = 2) {
   const Operands o(l, dtype, format);
-  const ConvSettings settings{table, threads};
-  const ConvPlan forward = select_conv2d(settings, o.x, o.w, &o.bias, o.y, l.geometry());
+  const ConvPlan forward = select_conv2d(table, threads, o.x, o.w, &o.bias, o.y, l.geometry());
   const ConvBackwardPlan backward =
-      select_conv2d_backward(settings, o.y, o.x, o.w, &o.y, &o.x, &o.w, &o.bias, l.geometry(), true);
+      select_conv2d_backward(table, threads, o.y, o.x, o.w, &o.y, &o.x, &o.w, &o.bias, l.geometry(), true);
   std::ostringstream out;
   const std::string who =
       isa + " " + std::string(name(dtype)) + (format == MemoryFormat::contiguous ? " nchw" : " nhwc");
@@ -169,7 +167,6 @@ void check_workspace(const Layer& l, DType dtype, MemoryFormat format, int wants
                     *wanted_db = wants & 2 ? &db_view : nullptr;
   for (int threads : {1, 2, 3}) {
     set_num_threads(threads);
-    const ConvSettings settings{kernel_table(), threads};
     const int64_t forward = peak(
         [&] { test::openmp().conv2d_bias_relu({.x = x, .w = w, .bias = bias, .relu = true, .geometry = g, .y = y}); });
     const int64_t backward = peak([&] {
@@ -182,10 +179,11 @@ void check_workspace(const Layer& l, DType dtype, MemoryFormat format, int wants
                                                 .dw = wants & 2 ? dw : Array(),
                                                 .dbias = wants & 2 ? db : Array()});
     });
-    const int64_t forward_plan = select_conv2d(settings, View(x), View(w), &bias_view, View(y), g).workspace_bytes;
-    const int64_t backward_plan =
-        select_conv2d_backward(settings, View(dy), View(x), View(w), &y_view, wanted_dx, wanted_dw, wanted_db, g, false)
-            .workspace_bytes;
+    const int64_t forward_plan =
+        select_conv2d(kernel_table(), threads, View(x), View(w), &bias_view, View(y), g).workspace_bytes;
+    const int64_t backward_plan = select_conv2d_backward(kernel_table(), threads, View(dy), View(x), View(w), &y_view,
+                                                         wanted_dx, wanted_dw, wanted_db, g, false)
+                                      .workspace_bytes;
     CHECK(forward == forward_plan);
     CHECK(backward == backward_plan);
   }

@@ -1,7 +1,7 @@
-// The choices of select_gemm() (backends/openmp/gemm/select.h), and that products allocate the memory of the plan.
+// The choices of select() (backends/openmp/gemm/gemm.h), and that products allocate the memory of the plan.
 #include <sstream>
 
-#include <gradus/backends/openmp/gemm/select.h>
+#include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/backends/decisions.h>
@@ -17,8 +17,11 @@ struct Sizes {
 };
 
 // y = a b for row-major matrices, or for their transposes.
-GemmProblem problem_of(const Sizes& s, DType dtype, bool a_transposed, bool b_transposed) {
-  return {.dtype = dtype,
+GemmProblem problem_of(const KernelTable& table, int threads, const Sizes& s, DType dtype, bool a_transposed,
+                       bool b_transposed) {
+  return {.table = &table,
+          .threads = threads,
+          .dtype = dtype,
           .rows = s.m,
           .columns = s.n,
           .depth = s.k,
@@ -29,9 +32,8 @@ GemmProblem problem_of(const Sizes& s, DType dtype, bool a_transposed, bool b_tr
 }
 
 std::string text_of(const GemmPlan& plan) {
-  static constexpr const char* names[] = {"combine_rows", "row_dots", "small", "blocked", "blocked_pairs"};
   std::ostringstream out;
-  out << names[static_cast<int>(plan.algorithm)] << (plan.transposed ? " transposed" : "") << " |";
+  out << plan.algorithm->name << (plan.transposed ? " transposed" : "") << " |";
   if (plan.grain > 0) out << " grain " << plan.grain;
   if (plan.depth_at_once > 0) out << " depth " << plan.depth_at_once;
   if (plan.a_in_place) out << " a_in_place";
@@ -71,7 +73,7 @@ TEST_CASE("the openmp backend chooses the listed algorithms and blocks for matri
           if ((isa != "avx512" || dtype != DType::f32) && layout != 2) continue;
           const bool a = layout & 1, b = layout & 2;
           out << isa << ' ' << name(dtype) << (a ? " At" : " A") << (b ? "Bt" : "B") << " | "
-              << text_of(select_gemm(*table, 2, problem_of(s, dtype, a, b)));
+              << text_of(select(problem_of(*table, 2, s, dtype, a, b)));
         }
   }
   test::check_decisions("backends/gemm_decisions.txt", out.str());
@@ -82,9 +84,8 @@ TEST_CASE("the number of threads changes nothing but the workspace of a product'
   for (const auto& [isa, table] : test::all_instruction_sets())
     for (const Sizes& s : kSizes)
       for (DType dtype : {DType::f32, DType::f16}) {
-        const GemmProblem problem = problem_of(s, dtype, false, false);
-        GemmPlan one = select_gemm(*table, 1, problem);
-        const GemmPlan many = select_gemm(*table, 16, problem);
+        GemmPlan one = select(problem_of(*table, 1, s, dtype, false, false));
+        const GemmPlan many = select(problem_of(*table, 16, s, dtype, false, false));
         larger = larger || many.workspace_bytes > one.workspace_bytes;
         one.workspace_bytes = many.workspace_bytes;
         CHECK(text_of(one) == text_of(many));
@@ -118,12 +119,12 @@ TEST_CASE("openmp matrix products allocate the scratch memory of their plan and 
           const Array y = matrices(s.m, s.n, false);
           for (int threads : {1, 2, 3}) {
             set_num_threads(threads);
-            const GemmPlan plan = select_gemm(table, threads, problem_of(s, dtype, a_transposed, b_transposed));
+            const GemmPlan plan = select(problem_of(table, threads, s, dtype, a_transposed, b_transposed));
             memory.reset_peak_memory_stats(0);
             const int64_t before = memory.memory_stats(0).allocated;
             test::openmp().matmul(a, b, y, false);
             const int64_t taken = memory.memory_stats(0).peak_allocated - before;
-            CHECK(last.implementation == table.gemm[static_cast<int>(plan.algorithm)]);
+            CHECK(last.implementation == plan.implementation);
             // In a batch of blocked products each product allocates its own memory when a thread starts it.
             if (threads == 1 || s.products == 1) CHECK(taken == plan.workspace_bytes);
             else CHECK(taken <= plan.workspace_bytes);

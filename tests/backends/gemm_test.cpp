@@ -1,4 +1,4 @@
-// The algorithms of matrix products on the openmp backend (backends/openmp/gemm/select.h), compared with naive.
+// The algorithms of matrix products on the openmp backend (backends/openmp/gemm/gemm.h), compared with naive.
 #include <array>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
@@ -169,7 +169,7 @@ TEMPLATE_TEST_CASE("a product adds biases and the previous C", "", float, double
                                               .row_bias = row_bias.data<T>(),
                                               .column_bias = column_bias.data<T>()};
         const openmp_detail::KernelTable& table = openmp_detail::kernel_table();
-        openmp_detail::gemm(table, openmp_detail::plan_of(table, args), args);
+        openmp_detail::gemm(table, select(openmp_detail::problem_of(table, num_threads(), args)), args);
       });
     }
 }

@@ -11,7 +11,7 @@ using namespace gradus::test;
 
 namespace {
 
-constexpr DType kFloatTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
+constexpr DType kWalkedTypes[] = {DType::f32, DType::f64, DType::f16, DType::bf16};
 
 // Random multiples of 1/8, which often have equal elements.
 Array eighths(const Shape& shape, DType dtype) {
@@ -26,7 +26,7 @@ Array eighths(const Shape& shape, DType dtype) {
 TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
   const Shape shapes[] = {{5, 1000}, {3, 7, 300}, {2, 40, 9}, {2, 3, 5}, {1, 33, 17}, {4, 1}, {700, 31}};
   for (const Shape& shape : shapes)
-    for (DType dtype : kFloatTypes)
+    for (DType dtype : kWalkedTypes)
       for (int axis = 0; axis < shape.size(); ++axis)
         for (bool log : {false, true}) {
           INFO(to_string(shape) << " axis " << axis << (log ? " log" : "") << " type " << name(dtype));
@@ -51,7 +51,7 @@ TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
 }
 
 TEST_CASE("openmp extremes of rows and columns find the first, and NaN") {
-  for (DType dtype : kFloatTypes)
+  for (DType dtype : kWalkedTypes)
     for (const Shape& shape : {Shape{3, 1000}, Shape{1000, 3}, Shape{70, 600}, Shape{5, 1}}) {
       Array x = eighths(shape, dtype);
       for (bool with_nan : {false, true}) {

@@ -27,18 +27,11 @@ Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
   return view.data && view.numel() > 0 ? Images<T>(view) : Images<T>(like);
 }
 
-// Runs the plan's algorithm; does nothing if the result is empty.
+// Does nothing if the result is empty.
 template <class T>
 void run_plan(const ConvPlan& plan, const ConvOperands<T>& operands) {
-  const auto run_tiles = [&](const auto& tiles) {
-    if constexpr (requires { run(tiles, operands); }) run(tiles, operands);
-  };
-  std::visit(run_tiles, plan.tiles);
+  if (!std::holds_alternative<std::monostate>(plan.tiles)) plan.algorithm->launch(plan, operands);
 }
-
-const char* implementation(const ConvPlan& plan) { return kernel_table().conv2d[static_cast<int>(plan.algorithm)]; }
-
-ConvSettings current_settings() { return {kernel_table(), num_threads()}; }
 
 }  // namespace
 
@@ -49,8 +42,8 @@ void OpenmpBackend::conv2d(const View& x, const View& w, const MutableView& y, c
 void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   const View &x = args.x, &w = args.w, &bias = args.bias;
   const MutableView& y = args.y;
-  const ConvSettings settings = current_settings();
-  const ConvPlan plan = select_conv2d(settings, x, w, if_present(bias), y, args.geometry);
+  const KernelTable& table = kernel_table();
+  const ConvPlan plan = select_conv2d(table, num_threads(), x, w, if_present(bias), y, args.geometry);
   const DType dtype = wide(y.dtype);
   const Input in = operand_of(*this, x, dtype, false), weights = operand_of(*this, w, dtype, plan.dense_weights);
   const Input dense_bias = operand_of(*this, bias, dtype, true);
@@ -59,9 +52,9 @@ void OpenmpBackend::conv2d_bias_relu(const Conv2dArgs& args) {
     EventScope event(args.relu ? "conv2d_bias_relu"
                      : bias    ? "conv2d_bias"
                                : "conv2d",
-                     "openmp", implementation(plan), {&x, &w, &y}, flops(y.shape, w.shape), plan.reason);
+                     "openmp", plan.implementation, {&x, &w, &y}, flops(y.shape, w.shape), plan.reason());
     visit_wide(dtype, [&]<class T> {
-      run_plan(plan, ConvOperands<T>{settings.table, args.geometry, false, Images<const T>(in.view()), nullptr,
+      run_plan(plan, ConvOperands<T>{table, args.geometry, false, Images<const T>(in.view()), nullptr,
                                      Images<const T>(weights.view()), dense_bias.view().as<T>(), args.relu,
                                      Images<T>(out.view())});
     });
@@ -84,9 +77,9 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const Conv2dGeometry& geometry = args.geometry;
   // The kernels compute dbias only together with dw.
   if (args.dbias && (!args.dw || args.dw.numel() == 0)) return Backend::conv2d_bias_relu_backward(args);
-  const ConvSettings settings = current_settings();
+  const KernelTable& table = kernel_table();
   const ConvBackwardPlan plan =
-      select_conv2d_backward(settings, dy, x, w, if_present(y), if_present(args.dx), if_present(args.dw),
+      select_conv2d_backward(table, num_threads(), dy, x, w, if_present(y), if_present(args.dx), if_present(args.dw),
                              if_present(args.dbias), geometry, static_cast<bool>(args.masked));
   const DType dtype = wide(dy.dtype);
   Array scratch;
@@ -97,7 +90,8 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto run_pass = [&](const ConvPlan& pass, const MutableView& dx, const MutableView& dw,
                             const MutableView& dbias) {
     const auto event = [&](const char* name, EventScope::Operands operands, int64_t passes) {
-      return EventScope(name, "openmp", implementation(pass), operands, passes * flops(dy.shape, w.shape), pass.reason);
+      return EventScope(name, "openmp", pass.implementation, operands, passes * flops(dy.shape, w.shape),
+                        pass.reason());
     };
     const Input in = operand_of(*this, dw ? x : View(), dtype, false),
                 weights = operand_of(*this, dx ? w : View(), dtype, pass.dense_weights);
@@ -109,7 +103,7 @@ void OpenmpBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
                                : !dx ? event("conv2d_backward_weight", {&dy, &x, &dw}, 1)
                                      : event("conv2d_backward", {&dy, &x, &w}, 2);
       visit_wide(dtype, [&]<class T> {
-        run_plan(pass, ConvOperands<T>{.table = settings.table,
+        run_plan(pass, ConvOperands<T>{.table = table,
                                        .geometry = geometry,
                                        .backward = true,
                                        .x = Images<const T>(gradient),

@@ -1,10 +1,176 @@
-// Operands of the convolution algorithms, in float or double, and their entry points `run`, one for each type of the
-// plan's tiles (select.h). Called by conv2d.cpp.
+// The problems and plans of convolutions. conv2d.cpp, which has the backend's methods, describes a call as problems;
+// select() chooses an algorithm and its plan for each. The algorithms are descriptors (core/kernel_choice.h) in
+// conv2d_direct.cpp, conv2d_nhwc.cpp and conv2d_nhwc_weight.cpp. tests/backends/conv2d_decisions.txt lists the plans of
+// common layers.
 #pragma once
 
-#include <gradus/backends/openmp/conv2d/select.h>
+#include <variant>
+
+#include <gradus/backends/openmp/conv2d/nchw.h>
+#include <gradus/backends/openmp/simd/tuning.h>
 
 namespace gradus::openmp_detail {
+
+/// `gradients` computes dx and dw (and dbias) in one pass over dy.
+enum class ConvPass : uint8_t { fprop, dgrad, wgrad, gradients };
+
+/// One kernel call. Forward, `in` is x and `out` is y; otherwise `in` is dy, and `out` is x or dx. `w` is w or dw.
+struct ConvProblem {
+  const KernelTable* table = nullptr;  ///< of an instruction set
+  int threads = 1;                     ///< of the plan, only `workspace_bytes` depends on it
+  ConvPass pass = ConvPass::fprop;
+  DType dtype = DType::f32;  ///< in which it computes
+  ImageLayout in, w, out;
+  Conv2dGeometry g = {};
+  bool mask = false;          ///< `in` counts only where y > 0
+  bool filters_last = false;  ///< w is channels-last, which some algorithms use in place
+
+  bool operator==(const ConvProblem& other) const;
+  bool backward() const { return pass != ConvPass::fprop; }
+  bool has_dx() const { return pass == ConvPass::dgrad || pass == ConvPass::gradients; }
+  bool has_dw() const { return pass == ConvPass::wgrad || pass == ConvPass::gradients; }
+  Registers tile() const { return registers(*table, dtype); }
+  int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
+  int64_t threads_of(int64_t chunks) const { return std::min<int64_t>(threads, chunks); }
+  /// The axes of `out`; wgrad: of dx.
+  std::vector<WindowAxis> axes(int axis) const {
+    return conv_axes(backward(), g, axis, out.size(axis), in.size(axis), w.size(axis));
+  }
+  /// Pairs of a row (column) of y and a tap that reads inside the image.
+  int64_t pairs_along(int axis) const;
+  /// All multiply-adds of one pass for one channel and one filter.
+  double pairs() const { return static_cast<double>(in.N * pairs_along(0) * pairs_along(1)); }
+  double w_elements() const { return static_cast<double>(w.numel()); }
+
+  // For KernelFamily.
+  size_t device_index() const { return static_cast<size_t>(table->isa); }
+  size_t kind() const {
+    return (dtype == DType::f64 ? 3 : 0) + (pass == ConvPass::gradients ? 2 : pass == ConvPass::wgrad ? 1 : 0);
+  }
+};
+
+/// Channels of a tile of filters whose weights are packed together, or whose gradients are summed together.
+constexpr int64_t kPackedChannels = 32;
+
+/// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one image,
+/// and some tiles of filters. Rows are counted within a pass.
+struct NhwcTiles {
+  int64_t images, rows, filter_tiles;  ///< in a part
+  int64_t bands, filter_parts, parts;  ///< bands of an image; parts of the filters; parts in total
+  int64_t least, most;                 ///< range of rows that the taps read, relative to an output pixel
+  int64_t depth;                       ///< maximum rows of a block of the weights
+  int64_t pack_size, in_size, out_size;
+};
+
+/// dw by implicit_gemm_nhwc or depthwise. An item is some images, or a band of rows of one image, that are loaded
+/// together. A block of an item is processed for all taps. A part sums some items for some tiles of filters.
+struct NhwcWeightTiles {
+  bool joins_taps;  ///< a register tile combines the channels of several taps
+  int64_t item_images, item_rows, bands, items;
+  int64_t block_images, block_rows;
+  int64_t filter_tiles, filter_parts;  ///< tiles in a part; number of such parts
+  int64_t items_in_part, parts;        ///< number of separate sums
+  int64_t sums_size, bias_sums_size;   ///< shared
+  int64_t x_size, dy_size, total_size, by_channel_size;
+};
+
+/// y, or all gradients. An item is a band of rows of one image: of y, or of dy and the passes of dx.
+struct DirectTiles {
+  PlaneLayout in, x;  ///< planes of one group of an item: input of y (dx), and x for dw
+  int64_t band, bands, items;
+  int64_t items_in_part, parts, grain;  ///< parts of a group; parts in a chunk of parallel work
+  int64_t partial_size, weights_size;   ///< shared
+  int64_t in_size, x_size, sums_size, vectors_size;
+};
+
+struct ConvPlan;
+template <class T>
+struct ConvOperands;
+/// Runs a plan, for each type.
+struct ConvLaunch {
+  void (*f32)(const ConvPlan& plan, const ConvOperands<float>& operands);
+  void (*f64)(const ConvPlan& plan, const ConvOperands<double>& operands);
+
+  void operator()(const ConvPlan& plan, const ConvOperands<float>& operands) const { f32(plan, operands); }
+  void operator()(const ConvPlan& plan, const ConvOperands<double>& operands) const { f64(plan, operands); }
+};
+using ConvAlgorithm = KernelAlgorithm<ConvProblem, ConvPlan, ConvLaunch>;
+using ConvCandidate = KernelFamily<ConvAlgorithm>::Candidate;
+
+/// The plan of one kernel call.
+struct ConvPlan {
+  const ConvAlgorithm* algorithm = nullptr;  ///< null if the result is empty
+  const char* implementation = "";           ///< the algorithm and the instruction set, for observers
+  bool dense_weights = true;                 ///< w (dw) is contiguous, copied if necessary; else channels-last
+  double estimated_us = 0;                   ///< for the number of threads in the tuning table
+  int64_t workspace_bytes = 0;               ///< scratch memory
+  std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};
+
+  const char* reason() const { return algorithm ? algorithm->reason : ""; }
+};
+
+/// All algorithms of convolutions.
+const KernelFamily<ConvAlgorithm>& conv2d_family();
+extern const ConvAlgorithm kDirect;                                // conv2d_direct.cpp
+extern const ConvAlgorithm kImplicitGemm, kDepthwise;              // conv2d_nhwc.cpp
+extern const ConvAlgorithm kImplicitGemmWeight, kDepthwiseWeight;  // conv2d_nhwc_weight.cpp
+
+/// The problem of a pass, whose operands are converted to the type and layouts of the kernels.
+ConvProblem problem_of(const KernelTable& table, int threads, ConvPass pass, const StridedLayout& in,
+                       const StridedLayout& w, const StridedLayout& out, const Conv2dGeometry& geometry, bool mask);
+/// Chooses an algorithm by the problem and the tuning table alone, and plans it. No algorithm if none can run.
+ConvPlan select(const ConvProblem& problem);
+
+/// The plans of a call of the backend. `workspace_bytes` of these includes copies of operands.
+ConvPlan select_conv2d(const KernelTable& table, int threads, const StridedLayout& x, const StridedLayout& w,
+                       const StridedLayout* bias, const StridedLayout& y, const Conv2dGeometry& geometry);
+
+struct ConvBackwardPlan {
+  bool masks_first = false;  ///< dy is masked in a separate pass, not by the kernels
+  bool at_once = false;      ///< `data` is the plan of all gradients, in one pass over dy
+  ConvPlan data = {}, weight = {};
+  int64_t workspace_bytes = 0;  ///< of all kernel calls together
+};
+/// The plan for those of dx, dw and dbias that are not null; dbias requires dw. `masked`: memory for a masked dy is
+/// given.
+ConvBackwardPlan select_conv2d_backward(const KernelTable& table, int threads, const StridedLayout& dy,
+                                        const StridedLayout& x, const StridedLayout& w, const StridedLayout* y_if_relu,
+                                        const StridedLayout* dx, const StridedLayout* dw, const StridedLayout* dbias,
+                                        const Conv2dGeometry& geometry, bool masked);
+
+/// The type that convolutions of `dtype` compute in.
+constexpr DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
+/// The layout of a copy of x for the kernels.
+MemoryFormat copy_format(const StridedLayout& x, bool dense);
+/// True if the kernels need a copy of x: if it has another type than `dtype`, is not contiguous although `dense`, or
+/// has contiguous neighbours neither along channels nor along rows.
+bool needs_copy(const StridedLayout& x, DType dtype, bool dense);
+
+// ---- What the plans of all algorithms use ---------------------------------------------------------------------------
+
+constexpr int64_t kCacheBytes = int64_t{512} << 10;  ///< size of a part's data, for the second-level cache
+constexpr int64_t kParts = 16;                       ///< parts for the threads to share, if there is enough work
+
+/// The rows (columns) that the taps of axes read, relative to an output position: from `least` to `most`.
+struct TapRange {
+  int64_t least = 0, most = 0, total = 0;  ///< total: taps of all axes
+
+  explicit TapRange(const std::vector<WindowAxis>& axes);
+};
+
+/// Bytes of the operands that do not fit in the second-level cache.
+inline double far_operands(const ConvProblem& p, double times_in, double times_out) {
+  return far_bytes((times_in * static_cast<double>(p.in.numel()) + times_out * static_cast<double>(p.out.numel())) *
+                   static_cast<double>(p.element()));
+}
+inline double number(int64_t count) { return static_cast<double>(count); }
+/// Square blocks of vectors that are transposed between planes and pixels (nhwc.h), where an image has `bands` bands.
+inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int64_t bands) {
+  const int64_t rows = ceil_div(x.H, std::max<int64_t>(bands, 1));
+  return number(x.N * bands * ceil_div(rows * x.W, tile.vector) * ceil_div(x.C, tile.vector));
+}
+
+// ---- Operands -------------------------------------------------------------------------------------------------------
 
 /// Forward: y = x * w (+ bias, then ReLU if `relu`). With `backward`, the gradient of the image, which is also a
 /// convolution: of dy (here x) with flipped and transposed filters, giving dx (here y). The same dy also gives the
@@ -42,14 +208,5 @@ struct ConvOperands {
     return conv_axes(backward, geometry, axis, y.size(axis), x.size(axis), w.size(axis));
   }
 };
-
-// Weights (w, dw) are contiguous; for implicit_gemm_nhwc with several channels they may be channels-last instead.
-template <class T>
-void run(const NhwcTiles& tiles, const ConvOperands<T>& o);
-template <class T>
-void run(const NhwcWeightTiles& tiles, const ConvOperands<T>& o);
-/// Forward, or all wanted gradients in one pass, which reads dy from memory once.
-template <class T>
-void run(const DirectTiles& tiles, const ConvOperands<T>& o);
 
 }  // namespace gradus::openmp_detail

@@ -5,6 +5,7 @@
 //   dw      dot products of dy with the planes that the forward pass reads, in vector lanes; db sums dy
 // The unit of work is a band of rows of one group of one image. Everything that needs its planes is computed while they
 // are in the cache, so the backward pass reads dy, y and x from memory once.
+#include <cmath>
 #include <utility>
 #include <vector>
 
@@ -137,8 +138,7 @@ struct Band {
   int64_t rows(const Pass<T>& pass) const { return std::min(band, pass.rows.size - first); }
 };
 
-}  // namespace
-
+// Forward, or all wanted gradients in one pass, which reads dy from memory once.
 template <class T>
 void run(const DirectTiles& t, const ConvOperands<T>& o) {
   const Kernels<T>& kernels = o.kernels();
@@ -201,7 +201,234 @@ void run(const DirectTiles& t, const ConvOperands<T>& o) {
   }
 }
 
-template void run(const DirectTiles&, const ConvOperands<float>&);
-template void run(const DirectTiles&, const ConvOperands<double>&);
+// Number of rows of `total` in a band: at most `fit`, with bands of nearly equal height.
+int64_t band_of(int64_t total, int64_t fit) {
+  const int64_t most = std::max<int64_t>(1, std::min(total, fit));
+  return std::max<int64_t>(1, ceil_div(total, std::max<int64_t>(1, ceil_div(total, most))));
+}
+
+ConvPlan plan_direct(const ConvProblem& p) {
+  constexpr int64_t kChunkWork = int64_t{1} << 17;  // minimum multiply-adds of a parallel chunk
+  constexpr int64_t kChunksWanted = 32;
+  constexpr int64_t kBandBytes = int64_t{32} << 10;       // for planes, which every filter reads again,
+  constexpr int64_t kLeastRows = 16;                      // but at least the rows of two tiles
+  constexpr int64_t kGradientBytes = int64_t{256} << 10;  // for planes of x and dy
+  const int64_t vector = p.tile().vector, groups = p.g.groups;
+  const bool wants_dw = p.has_dw() && p.w.numel() > 0;
+  const bool wants_out = !p.backward() || (p.has_dx() && p.out.numel() > 0);
+  ConvPlan plan;
+  if (p.out.numel() == 0 && !p.has_dw()) return plan;
+  DirectTiles t = {};
+  const int64_t channels = p.in.C / groups, filters = p.out.C / groups;
+  int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: size of a pass or of dy
+  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // of all passes
+  t.in.channels = channels, t.x.channels = p.backward() ? filters : 0;
+  // Adds an axis to `planes`. `reach`: number of rows (columns) read beyond an output's position.
+  const auto add_axis = [](PlaneLayout& planes, int axis, const std::vector<WindowAxis>& passes, int64_t& reach) {
+    const TapRange taps(passes);
+    planes.split[axis] = passes[0].step, planes.shift[axis] = std::max<int64_t>(0, -taps.least);
+    reach = (std::max<int64_t>(0, taps.most) + planes.shift[axis]) / planes.split[axis];
+    return taps.total;
+  };
+  for (int axis = 0; axis < 2; ++axis) {
+    if (wants_dw) positions[axis] = p.in.size(axis);
+    if (p.backward())
+      add_axis(t.x, axis, conv_axes(false, p.g, axis, p.in.size(axis), p.out.size(axis), p.w.size(axis)),
+               x_reach[axis]);
+    if (!wants_out) continue;
+    const std::vector<WindowAxis> passes = p.axes(axis);
+    positions[axis] = std::max(positions[axis], passes[0].size);
+    t.weights_size *= add_axis(t.in, axis, passes, reach[axis]);
+  }
+  t.in.pitch = round_up(positions[1], vector) + reach[1], t.x.pitch = round_up(p.in.W, vector) + x_reach[1];
+  const auto row_bytes = [&](const PlaneLayout& planes) {
+    return planes.channels * planes.split[0] * planes.split[1] * planes.pitch * p.element();
+  };
+  const int64_t bytes = std::max<int64_t>(1, row_bytes(t.in) + row_bytes(t.x));
+  t.band = band_of(positions[0],
+                   p.backward() ? kGradientBytes / bytes : std::max(kLeastRows, kBandBytes / bytes - reach[0]));
+  t.bands = ceil_div(positions[0], t.band);
+  t.in.rows = t.band + reach[0], t.x.rows = t.band + x_reach[0];
+  t.items = p.in.N * t.bands;
+
+  const int64_t taps = p.w.C * p.w.H * p.w.W;
+  const int64_t work = p.w.N / groups * taps * t.band * (p.out.W + (p.backward() ? p.in.W : 0));
+  const int64_t parts_wanted =
+      p.backward() ? std::min(ceil_div(kParts, groups), ceil_div(t.items * groups * work, kChunkWork)) : t.items;
+  t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, std::max<int64_t>(parts_wanted, 1)));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
+  t.grain = std::max(ceil_div(t.parts * groups, kChunksWanted), ceil_div(kChunkWork, t.items_in_part * work + 1));
+
+  t.partial_size = wants_dw ? t.parts * p.in.C * (taps + 1) : 0;
+  t.in_size = slot_size(channels * t.in.channel_stride());
+  t.x_size = wants_dw ? slot_size(filters * t.x.channel_stride()) : 0;
+  if (wants_out) {
+    const WindowAxis columns = p.axes(1)[0];
+    t.sums_size =
+        p.out.w_stride * columns.out_step == 1 ? 0 : slot_size(filters * t.band * round_up(columns.size, vector));
+  }
+  t.vectors_size = wants_dw ? slot_size(channels * taps * vector) : 0;
+  const int64_t of_thread = t.in_size + t.x_size + t.sums_size + t.vectors_size;
+  plan.workspace_bytes =
+      (t.partial_size + t.weights_size + p.threads_of(ceil_div(t.parts * groups, t.grain)) * of_thread) * p.element();
+  plan.tiles = t;
+  return plan;
+}
+
+constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                   {"weight_multiply_adds", WorkLimit::multiply_adds},
+                                   {"plane_bytes", WorkLimit::bytes},
+                                   {"strided"},
+                                   {"transposed_blocks"},
+                                   {"plane_rows"},
+                                   {"terms"},
+                                   {"weight_terms"},
+                                   {"out_vectors"},
+                                   {"weights"},
+                                   {"units"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
+
+// Indices in kWorkParts.
+enum Part : size_t {
+  kMultiplyAdds,
+  kWeightMultiplyAdds,
+  kPlaneBytes,
+  kStrided,
+  kTransposed,
+  kPlaneRows,
+  kTerms,
+  kWeightTerms,
+  kOutVectors,
+  kWeights,
+  kUnits,
+  kLoops,
+  kCalls,
+  kFarBytes
+};
+
+// Filters that share each load (direct_kernel.h), of `count`.
+int64_t filters_together(const ConvProblem& p, int64_t count) {
+  return p.tile().dot_rows == 4 && p.dtype == DType::f32 && count > 1 ? 2 : 1;
+}
+
+// Heights of the terms for one channel and one column of the filter: taps whose rows are neighbours in a phase, at most
+// kDirectReach.
+std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
+  std::vector<int64_t> heights;
+  const int64_t step = p.g.dilation[0] % phases == 0 ? p.g.dilation[0] / phases : p.g.dilation[0];
+  const int64_t runs = p.g.dilation[0] % phases == 0 ? 1 : std::min(phases, p.w.H);
+  for (int64_t run = 0; run < runs; ++run) {
+    const int64_t taps = ceil_div(p.w.H - run, runs), most = step == 1 ? kDirectReach : 1;
+    for (int64_t i = 0; i < taps; i += most) heights.push_back(std::min(most, taps - i));
+  }
+  return heights;
+}
+
+// Adds the copying of images to planes, `items` times for one group.
+void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& planes, double items, KernelWork& work) {
+  const int64_t vector = p.tile().vector, phases = planes.split[0] * planes.split[1];
+  const int64_t columns = ceil_div(x.W, planes.split[1]), rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
+  const double all_rows = items * number(planes.channels * phases * planes.rows);
+  work[kPlaneBytes] += all_rows * number(planes.pitch * p.element());
+  if (x.c_stride == 1 && x.w_stride != 1 && planes.channels > 4) {
+    work[kTransposed] += items * number(phases * rows * ceil_div(columns, vector) * ceil_div(planes.channels, vector));
+    return;
+  }
+  work[kPlaneRows] += all_rows;
+  if (planes.split[1] > 1 || x.w_stride != 1)
+    work[kStrided] += items * number(planes.channels * phases * rows * columns);
+}
+
+// Adds y, or dx in its passes.
+void add_images(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
+  constexpr int64_t kTileRows = 8;
+  const int64_t vector = p.tile().vector;
+  // A stride divides dx into passes.
+  const int64_t stride = p.backward() ? p.g.stride[1] : 1, stride_rows = p.backward() ? p.g.stride[0] : 1;
+  const int64_t columns = ceil_div(p.out.W, stride), vectors = ceil_div(columns, vector);
+  const int64_t rows = std::min(t.band, ceil_div(p.out.H, stride_rows)),
+                row_tiles = std::max<int64_t>(1, ceil_div(rows, kTileRows));
+  const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, passes = stride * stride_rows;
+  const double height = number(rows) / number(row_tiles), together = number(filters_together(p, filters));
+  const double tiles = items * number(passes * row_tiles * vectors * filters);
+  // The passes of dx share the taps. Each vector of a plane is loaded once for all rows of a tile that it contributes
+  // to. Additions to one sum wait for each other; meanwhile the processor begins the next tile, if the instructions of
+  // this tile fit in its window.
+  constexpr double kWindow = 512, kInFlight = 8;
+  const std::vector<int64_t> heights = term_heights(p, p.backward() ? 1 : p.g.stride[0]);
+  const double terms = number(channels * p.w.W) / number(passes);
+  double instructions = 0;
+  for (const int64_t taps : heights)
+    instructions += terms * (together * (height + 1) * number(taps) + height + number(taps));
+  const double wait = kInFlight * std::min(1.0, instructions / kWindow) / together;
+  for (const int64_t reach : heights) {
+    const double taps = number(reach);
+    work[kMultiplyAdds] += tiles * terms * std::max({height * taps, wait * taps, (height + taps) / together + taps});
+    work[kTerms] += tiles * terms / together;
+  }
+  work[kOutVectors] += tiles * height;
+  work[kUnits] += items * number(passes);
+  if (t.sums_size == 0) return;
+  if (p.out.c_stride == 1 && filters > 1)
+    work[kTransposed] += items * number(passes * rows * vectors * ceil_div(filters, vector));
+  else work[kStrided] += items * number(passes * rows * columns * filters);
+}
+
+// Adds dw. F: filters that share loads of x; R: rows of a term; T: terms that share loads of dy (direct_kernel.h).
+void add_weights(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
+  const int64_t vector = p.tile().vector, filters = p.in.C / p.g.groups, channels = p.w.C;
+  const int64_t together = filters_together(p, filters);
+  const double vectors = number(std::min(t.band, p.in.H) * ceil_div(p.in.W, vector));
+  const std::vector<int64_t> heights = term_heights(p, p.g.stride[0]);
+  const bool all_equal = heights.front() == heights.back();
+  for (const int64_t height : heights) {
+    // Terms of the same height that are neighbours are processed several at a time.
+    const int64_t most = height <= 2 ? 4 : height == 3 ? 3 : 2;
+    const int64_t neighbours =
+        all_equal ? std::max<int64_t>(channels, 1) * p.w.W * static_cast<int64_t>(heights.size()) : p.w.W;
+    const double groups = number(neighbours / most + neighbours % most) / number(neighbours);
+    const double terms = number(channels * p.w.W), F = number(together), R = number(height), T = 1 / groups;
+    const double step = std::max({F * T * R, 8.0, F + T * (1 + (R - 1) / 4)});
+    work[kWeightMultiplyAdds] += items * vectors * number(filters) / F * terms * groups * step;
+    work[kWeightTerms] += items * number(filters) / F * terms * groups * (1 + F * T * R / 8);
+  }
+  work[kUnits] += items;
+}
+
+KernelWork work_direct(const ConvProblem& p) {
+  const ConvPlan plan = plan_direct(p);
+  const auto* t = std::get_if<DirectTiles>(&plan.tiles);
+  if (!t) return {};
+  const double items = number(t->items * p.g.groups);
+  KernelWork work = {};
+  if (!p.backward() || p.has_dx()) add_images(p, *t, items, work);
+  if (p.has_dw()) add_weights(p, *t, items, work), add_planes(p, p.out, t->x, items, work);
+  add_planes(p, p.in, t->in, items, work);
+  work[kFarBytes] = far_operands(p, 1, p.pass == ConvPass::gradients ? 2 : 1);
+  const int64_t chunks = ceil_div(t->parts * p.g.groups, t->grain);
+  const double share = share_of(p.threads, chunks);
+  for (double& part : work) part *= share;
+  work[kLoops] = p.threads > 1 && chunks > 1 ? 1 : 0;
+  work[kCalls] = 1;
+  // The weights are rearranged, and the parts' sums of dw are added.
+  work[kWeights] = p.w_elements() * ((p.pass == ConvPass::wgrad ? 0 : 1) + (p.has_dw() ? number(t->parts) : 0));
+  return work;
+}
+
+constexpr auto run_direct = [](const ConvPlan& plan, const auto& operands) {
+  run(std::get<DirectTiles>(plan.tiles), operands);
+};
+
+}  // namespace
+
+const ConvAlgorithm kDirect = {.name = "direct",
+                               .reason = "few channels, in vectors of neighbouring pixels",
+                               .parts = kWorkParts,
+                               .can_run = [](const ConvProblem&) { return true; },
+                               .work = work_direct,
+                               .plan = plan_direct,
+                               .launch = {run_direct, run_direct}};
 
 }  // namespace gradus::openmp_detail

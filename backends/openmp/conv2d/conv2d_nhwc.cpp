@@ -13,6 +13,8 @@
 // Threads share parts of the output: some images or a band of rows, and some of the filters. Within a part the loop
 // goes over tiles of filters and blocks of their weights that fit in the first-level cache; each block is applied to
 // all pixels of the part.
+#include <cmath>
+#include <type_traits>
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -194,13 +196,162 @@ class NhwcConvolution {
   std::vector<Pass<T>> passes_;
 };
 
+bool computes_images(const ConvProblem& p, bool depthwise) {
+  const bool images = p.pass == ConvPass::fprop || p.pass == ConvPass::dgrad;
+  return images && is_depthwise(p.g, p.in, p.out) == depthwise;
+}
+
+ConvPlan plan_nhwc(const ConvProblem& p) {
+  ConvPlan plan;
+  plan.dense_weights = is_depthwise(p.g, p.in, p.out) || !p.filters_last;
+  if (p.out.numel() == 0) return plan;
+  NhwcTiles t = {};
+  constexpr int64_t kLeastPixels = 128;  // per part if possible, to amortise loading the weights
+  constexpr int64_t kDepth = 288;        // 36 KiB per tile
+  const WindowAxis rows = p.axes(0)[0], columns = p.axes(1)[0];  // of the first pass, which is the largest
+  const TapRange taps = TapRange(p.axes(0));
+  t.least = taps.least, t.most = taps.total ? taps.most : -1;
+  const int64_t width = p.tile().columns, channels = p.in.C / p.g.groups;
+  const bool depthwise = is_depthwise(p.g, p.in, p.out);
+  const int64_t tiles = FilterTiles(p.g, p.in, p.out, width, depthwise).count(), images = p.out.N;
+
+  const int64_t row_bytes = (rows.step * p.in.W * p.in.C + rows.out_step * p.out.W * p.out.C) * p.element();
+  // All parts of the filters read the same channels; depthwise, they read whole pixels.
+  const int64_t most_filter_parts = depthwise ? 1 : ceil_div(tiles, 2), wanted = ceil_div(kParts, most_filter_parts);
+  t.images = 1, t.rows = rows.size;
+  // The data that a part reads and writes fits in the cache. A part of several images uses only half of it, which
+  // leaves room for prefetching the next part.
+  const int64_t fit = kCacheBytes / std::max<int64_t>(row_bytes, 1);  // rows
+  if (fit >= 2 * rows.size) {
+    t.images =
+        std::clamp<int64_t>(std::min(fit / 2 / std::max<int64_t>(rows.size, 1), ceil_div(images, wanted)), 1, images);
+    const int64_t least = ceil_div(kLeastPixels, std::max<int64_t>(rows.size * columns.size, 1));
+    if (tiles > 2) t.images = std::clamp(least, t.images, images);
+  }
+  if (t.images == 1) {
+    const int64_t bands = std::max(ceil_div(rows.size, std::max<int64_t>(fit, 1)),
+                                   std::min(ceil_div(wanted, images), ceil_div(rows.size, 4)));
+    t.rows = ceil_div(rows.size, bands);
+  }
+  t.bands = ceil_div(rows.size, t.rows);
+  const int64_t pixel_parts = ceil_div(images, t.images) * t.bands;
+  t.filter_tiles = ceil_div(tiles, std::clamp<int64_t>(ceil_div(kParts, pixel_parts), 1, most_filter_parts));
+  t.filter_parts = ceil_div(tiles, t.filter_tiles);
+  t.parts = pixel_parts * t.filter_parts;
+
+  t.depth = kDepth;
+  const int64_t kernel = p.w.H * p.w.W;
+  t.pack_size =
+      p.w.tap_stride() == 1 && kernel > 1 ? slot_size(std::min(channels, kPackedChannels) * kernel * width) : 0;
+  const int64_t rows_read = std::min(p.in.H, (t.rows - 1) * rows.step + t.most - t.least + 1);
+  const int64_t rows_written = t.rows * rows.out_step, filters = std::min(t.filter_tiles * width, p.out.C);
+  t.in_size = in_place(p.in, p.mask) ? 0 : slot_size(t.images * std::max<int64_t>(rows_read, 0) * p.in.W * p.in.C);
+  t.out_size = has_pixels(p.out) ? 0 : slot_size(t.images * rows_written * p.out.W * filters);
+  plan.workspace_bytes = (tiles * width * channels * taps.total * TapRange(p.axes(1)).total +
+                          std::max(p.threads_of(tiles * ceil_div(channels, kPackedChannels)) * t.pack_size,
+                                   p.threads_of(t.parts) * (t.in_size + t.out_size))) *
+                         p.element();
+  plan.tiles = t;
+  return plan;
+}
+
+constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                   {"transposed_blocks"},
+                                   {"packed_bytes", WorkLimit::bytes},
+                                   {"tiles"},
+                                   {"runs"},
+                                   {"boxes"},
+                                   {"packs"},
+                                   {"parts"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
+
+// The boxes of one part of images, over all passes and bands.
+struct TapBoxes {
+  double count = 0, tiles = 0;        // boxes and register tiles of pixels
+  double steps[2] = {0, 0};           // of these tiles along the taps, with one and with two vectors of filters
+  double taps = 0, rows_of_taps = 0;  // sums over the tiles
+  double most_taps = 0;
+};
+
+TapBoxes boxes_of(const ConvProblem& p, const NhwcTiles& t) {
+  TapBoxes sum;
+  const std::vector<WindowAxis> columns = p.axes(1);
+  std::vector<std::vector<Span>> across;
+  for (const WindowAxis& axis : columns) across.push_back(spans_of(axis));
+  for (const WindowAxis& axis : p.axes(0))
+    for (const Span& row : spans_of(axis))
+      for (int64_t band = row.begin / t.rows; band * t.rows < row.end; ++band) {
+        const int64_t height = std::min(row.end, (band + 1) * t.rows) - std::max(row.begin, band * t.rows);
+        for (const std::vector<Span>& spans : across)
+          for (const Span& column : spans) {
+            const int64_t pixels = t.images * height * (column.end - column.begin);
+            const int64_t tiles = ceil_div(pixels, p.tile().pixel_rows);
+            const double count = number(tiles), rows_of_taps = number(row.last_tap - row.first_tap);
+            const double taps = rows_of_taps * number(column.last_tap - column.first_tap);
+            for (int vectors : {1, 2})
+              sum.steps[vectors - 1] += count * taps * tile_step(number(pixels) / count, vectors);
+            sum.count += 1, sum.tiles += count, sum.taps += count * taps, sum.rows_of_taps += count * rows_of_taps;
+            sum.most_taps = std::max(sum.most_taps, taps);
+          }
+      }
+  return sum;
+}
+
+KernelWork work_nhwc(const ConvProblem& p) {
+  const ConvPlan plan = plan_nhwc(p);
+  const auto* t = std::get_if<NhwcTiles>(&plan.tiles);
+  if (!t) return {};
+  const Registers tile = p.tile();
+  const bool depthwise = is_depthwise(p.g, p.in, p.out);
+  const int64_t groups = depthwise ? 1 : p.g.groups, filters = p.out.C / groups, channels = p.in.C / p.g.groups;
+  const int64_t image_parts = ceil_div(p.out.N, t->images);
+  const TapBoxes boxes = boxes_of(p, *t);
+  const int64_t rest = filters % tile.columns, whole = filters / tile.columns;
+  const auto column_tiles = static_cast<double>(groups * ceil_div(filters, tile.columns));
+  const double share = share_of(p.threads, t->parts);
+  const auto in_group = static_cast<double>(channels), all_images = static_cast<double>(image_parts);
+  const double steps =
+      static_cast<double>(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
+  const bool joined = p.g.dilation[1] == 1 && groups == 1 && !depthwise;
+  const double moved = (t->in_size > 0 ? transposed_blocks(p.in, tile, t->bands) * number(t->filter_parts) : 0) +
+                       (t->out_size > 0 ? transposed_blocks(p.out, tile, t->bands) : 0);
+  return {static_cast<double>(groups) * steps * in_group * all_images * share,
+          moved * share,
+          p.w_elements() * static_cast<double>(p.element()) / p.threads,
+          boxes.tiles * all_images * column_tiles *
+              std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth)) * share,
+          (joined ? boxes.rows_of_taps : boxes.taps) * all_images * column_tiles * share,
+          boxes.count * all_images * column_tiles * share,
+          column_tiles * static_cast<double>(p.w.H * p.w.W * ceil_div(channels, kPackedChannels)) / p.threads,
+          number(t->parts) * share,
+          p.threads > 1 ? number((column_tiles * number(ceil_div(channels, kPackedChannels)) > 1) + (t->parts > 1)) : 0,
+          1,
+          far_operands(p, 1, 1) * share};
+}
+
+constexpr auto run_nhwc = [](const ConvPlan& plan, const auto& operands) {
+  using T = std::remove_reference_t<decltype(operands.bias[0])>;
+  NhwcConvolution<std::remove_const_t<T>>(std::get<NhwcTiles>(plan.tiles), operands).run();
+};
+
 }  // namespace
 
-template <class T>
-void run(const NhwcTiles& tiles, const ConvOperands<T>& o) {
-  NhwcConvolution<T>(tiles, o).run();
-}
-template void run(const NhwcTiles&, const ConvOperands<float>&);
-template void run(const NhwcTiles&, const ConvOperands<double>&);
+const ConvAlgorithm kImplicitGemm = {.name = "implicit_gemm_nhwc",
+                                     .reason = "channels fill vectors",
+                                     .parts = kWorkParts,
+                                     .can_run = [](const ConvProblem& p) { return computes_images(p, false); },
+                                     .work = work_nhwc,
+                                     .plan = plan_nhwc,
+                                     .launch = {run_nhwc, run_nhwc}};
+
+const ConvAlgorithm kDepthwise = {.name = "depthwise",
+                                  .reason = "one channel in a group, in vectors of channels",
+                                  .parts = kWorkParts,
+                                  .can_run = [](const ConvProblem& p) { return computes_images(p, true); },
+                                  .work = work_nhwc,
+                                  .plan = plan_nhwc,
+                                  .launch = {run_nhwc, run_nhwc}};
 
 }  // namespace gradus::openmp_detail

@@ -8,6 +8,7 @@
 //
 // Threads share parts: some of the images, and some of the filters. Each part has its own sums; the parts of the same
 // filters are added in order, so the number of threads does not change any bit.
+#include <type_traits>
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -175,13 +176,131 @@ class WeightGradient {
   int64_t panels_ = 0;                     // maximum number of register tiles for a run
 };
 
+ConvPlan plan_weight(const ConvProblem& p) {
+  constexpr int64_t kPartElements = int64_t{1} << 23;  // maximum size of the sums of all parts together
+  // enough parts without splitting the batch, which would need memory for sums
+  constexpr int64_t kFilterPartsEnough = 8;
+  constexpr int64_t kPixels = 256;  // pixels per block
+  const ImageLayout &x = p.out, &dy = p.in;
+  const Registers tile = p.tile();
+  const bool depthwise = is_depthwise(p.g, x, dy);
+  ConvPlan plan;
+  plan.dense_weights = depthwise || !p.filters_last;
+  if (dy.C == 0 || p.w.numel() == 0) return plan;
+  NhwcWeightTiles t = {};
+  const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;
+  const int64_t tiles = FilterTiles(p.g, x, dy, width, depthwise).count();
+  const int64_t part_size = tiles * taps * channels * width;
+  // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
+  t.joins_taps = depthwise || (2 * channels < tile.rows && groups == 1 && p.g.dilation[1] == 1 &&
+                               (!in_place(x, false) || x.w_stride == x.C));
+
+  const int64_t row_bytes = (x.W * x.C * p.g.stride[0] + dy.W * dy.C) * p.element();
+  const int64_t fit = std::max<int64_t>(1, kCacheBytes / std::max<int64_t>(row_bytes, 1));
+  t.bands = std::max<int64_t>(1, ceil_div(dy.H, fit));
+  t.item_rows = ceil_div(dy.H, t.bands);
+  t.bands = t.item_rows > 0 ? ceil_div(dy.H, t.item_rows) : 0;
+  const int64_t image_pixels = std::max<int64_t>(1, dy.H * dy.W);
+  t.item_images = t.bands == 1 ? std::clamp<int64_t>(std::max(fit / 2 / dy.H, ceil_div(kPixels, image_pixels)), 1,
+                                                     std::max<int64_t>(dy.N, 1))
+                               : 1;
+  t.block_rows = t.bands == 1 && 2 * image_pixels <= 3 * kPixels
+                     ? t.item_rows
+                     : std::clamp<int64_t>(kPixels / std::max<int64_t>(dy.W, 1), 1, std::max<int64_t>(t.item_rows, 1));
+  t.block_images = t.block_rows == t.item_rows ? std::clamp<int64_t>(kPixels / image_pixels, 1, t.item_images) : 1;
+
+  t.filter_tiles = depthwise ? tiles : ceil_div(tiles, std::min(ceil_div(tiles, 2), kParts));
+  t.filter_parts = ceil_div(tiles, t.filter_tiles);
+  const int64_t batch_parts = t.filter_parts >= kFilterPartsEnough ? 1 : ceil_div(kParts, t.filter_parts);
+  const int64_t wanted = std::min(batch_parts, kPartElements / (part_size + 1) + 1);
+  t.item_images = std::min(t.item_images, std::max<int64_t>(1, ceil_div(dy.N, wanted)));
+  t.items = ceil_div(dy.N, t.item_images) * t.bands;
+  t.items_in_part = std::max<int64_t>(1, ceil_div(t.items, wanted));
+  t.parts = std::max<int64_t>(1, ceil_div(t.items, t.items_in_part));
+
+  const int64_t rows_read =
+      std::min(x.H, std::max<int64_t>(0, (t.item_rows - 1) * p.g.stride[0] + (p.w.H - 1) * p.g.dilation[0] + 1));
+  t.sums_size = t.parts * part_size, t.bias_sums_size = t.parts * dy.C;
+  t.x_size = in_place(x, false) ? 0 : slot_size(t.item_images * rows_read * x.W * x.C);
+  const int64_t filters = std::min(t.filter_tiles * width, dy.C);
+  t.dy_size = in_place(dy, p.mask) ? 0 : slot_size(t.item_images * t.item_rows * dy.W * filters);
+  t.total_size = slot_size(std::min(channels, kPackedChannels) * width);
+  t.by_channel_size = p.w.tap_stride() == 1 ? t.total_size * taps : 0;
+  plan.workspace_bytes =
+      (t.sums_size + t.bias_sums_size +
+       std::max(p.threads_of(t.parts * t.filter_parts) * (t.x_size + t.dy_size),
+                p.threads_of(tiles * ceil_div(channels, kPackedChannels)) * (t.total_size + t.by_channel_size))) *
+      p.element();
+  plan.tiles = t;
+  return plan;
+}
+
+constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                   {"transposed_blocks"},
+                                   {"sums_bytes", WorkLimit::bytes},
+                                   {"tiles"},
+                                   {"rows"},
+                                   {"weights"},
+                                   {"items"},
+                                   {"loops"},
+                                   {"calls"},
+                                   {"far_bytes", WorkLimit::bytes}}};
+
+KernelWork work_weight(const ConvProblem& p) {
+  const ConvPlan plan = plan_weight(p);
+  const auto* t = std::get_if<NhwcWeightTiles>(&plan.tiles);
+  if (!t) return {};
+  const ImageLayout &x = p.out, &dy = p.in;
+  const Registers tile = p.tile();
+  const bool depthwise = is_depthwise(p.g, x, dy);
+  const int64_t groups = depthwise ? 1 : p.g.groups, taps = p.w.H * p.w.W;
+  // A run of taps has pixels for which all of them are inside the image.
+  const int64_t run_height = (t->joins_taps ? p.w.W : 1) * p.w.C, runs = t->joins_taps ? p.w.H : taps;
+  const double pixels = t->joins_taps ? static_cast<double>(dy.N * p.pairs_along(0) * dy.W) : p.pairs();
+  const double blocks = static_cast<double>(t->items * ceil_div(t->item_images, t->block_images) *
+                                            ceil_div(t->item_rows, t->block_rows) * runs);
+  const double tiles = static_cast<double>(groups) * tile_count(tile, tile.rows, run_height, dy.C / groups);
+  const double share = share_of(p.threads, t->parts * t->filter_parts);
+  const double moved = (t->x_size > 0 ? transposed_blocks(x, tile, t->bands) * number(t->filter_parts) : 0) +
+                       (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands) : 0);
+  const int64_t chunks = t->parts * t->filter_parts;
+  return {static_cast<double>(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
+          moved * share,
+          static_cast<double>(t->sums_size * p.element()) * share,
+          blocks * tiles * share,
+          pixels / static_cast<double>(std::max<int64_t>(dy.W, 1)) * tiles * share,
+          p.w_elements(),
+          number(t->items * t->filter_parts) * share,
+          p.threads > 1 ? number((chunks > 1) + 1) : 0,
+          1,
+          far_operands(p, 1, 1) * share};
+}
+
+constexpr auto run_weight = [](const ConvPlan& plan, const auto& operands) {
+  using T = std::remove_reference_t<decltype(operands.bias[0])>;
+  WeightGradient<std::remove_const_t<T>>(std::get<NhwcWeightTiles>(plan.tiles), operands).run();
+};
+
+bool computes_weights(const ConvProblem& p, bool depthwise) {
+  return p.pass == ConvPass::wgrad && is_depthwise(p.g, p.in, p.out) == depthwise;
+}
+
 }  // namespace
 
-template <class T>
-void run(const NhwcWeightTiles& tiles, const ConvOperands<T>& o) {
-  WeightGradient<T>(tiles, o).run();
-}
-template void run(const NhwcWeightTiles&, const ConvOperands<float>&);
-template void run(const NhwcWeightTiles&, const ConvOperands<double>&);
+const ConvAlgorithm kImplicitGemmWeight = {.name = "implicit_gemm_nhwc",
+                                           .reason = "channels fill vectors",
+                                           .parts = kWorkParts,
+                                           .can_run = [](const ConvProblem& p) { return computes_weights(p, false); },
+                                           .work = work_weight,
+                                           .plan = plan_weight,
+                                           .launch = {run_weight, run_weight}};
+
+const ConvAlgorithm kDepthwiseWeight = {.name = "depthwise",
+                                        .reason = "one channel in a group, in vectors of channels",
+                                        .parts = kWorkParts,
+                                        .can_run = [](const ConvProblem& p) { return computes_weights(p, true); },
+                                        .work = work_weight,
+                                        .plan = plan_weight,
+                                        .launch = {run_weight, run_weight}};
 
 }  // namespace gradus::openmp_detail

@@ -18,6 +18,7 @@ struct ImageLayout {
       : N(x.shape[0]), C(x.shape[1]), H(x.shape[2]), W(x.shape[3]), n_stride(x.strides[0]), c_stride(x.strides[1]),
         h_stride(x.strides[2]), w_stride(x.strides[3]) {}
 
+  bool operator==(const ImageLayout&) const = default;
   /// Height or width.
   int64_t size(int axis) const { return axis == 0 ? H : W; }
   int64_t numel() const { return N * C * H * W; }

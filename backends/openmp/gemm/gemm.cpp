@@ -1,113 +1,35 @@
-// C = A B by the plan of select.h; half types: gemm_half.cpp. With few rows, B is read in place; other products use
-// register tiles. Small products run on one thread and read contiguous operands in place. Large ones follow Goto and
-// van de Geijn ("Anatomy of high-performance matrix multiplication", 2008): for each block of the depth, B is packed
-// once for all threads, which then share blocks of C, divided by C's shape alone. The thread that computes a block
-// packs the block's part of A, which stays in the second-level cache, while each tile of B stays in the first-level
-// cache.
-#include <algorithm>
-
+// Chooses the algorithm of C = A B among the descriptors, and runs batches of products.
 #include <gradus/backends/openmp/gemm/gemm.h>
-#include <gradus/backends/openmp/simd/scratch.h>
+
 #include <gradus/core/parallel/parallel.h>
 
 namespace gradus::openmp_detail {
 namespace {
 
-// A product by register tiles. Operands that the plan says to read in place are not packed; columns of B in place are
-// whole vectors.
+// Calls f(candidate, transposed) for all algorithms that can run. An algorithm runs in the orientation in
+// which C has fewer rows than columns, if it can.
+template <class F>
+void for_orientations(const GemmProblem& p, F&& f) {
+  const bool tall = p.rows > p.columns;
+  uint32_t seen = 0;
+  for (const bool transposed : {tall, !tall})
+    gemm_family().for_candidates(
+        transposed ? p.transposed() : p,
+        [&](const GemmCandidate& candidate) {
+          seen |= uint32_t{1} << candidate.index;
+          f(candidate, transposed);
+        },
+        seen);
+}
+
+// The transposed product: C^T = B^T A^T.
 template <class T>
-class TiledProduct {
- public:
-  TiledProduct(const Kernels<T>& kernels, const GemmPlan& plan, const Cut& cut, const GemmArgs<T>& args)
-      : kernels_(kernels), plan_(plan), cut_(cut), args_(args), width_(kernels.tile_columns),
-        packed_columns_begin_(plan.b_in_place ? args.columns / kernels.vector_size * kernels.vector_size
-                                              : plan.columns_in_place),
-        tiles_(ceil_div(args.columns - packed_columns_begin_, width_)) {}
-
-  // Processes one block of the depth after another, on all threads.
-  void run() {
-    const Scratch<T> packed_b(tiles_ * width_ * plan_.depth_at_once);
-    packed_b_ = packed_b.get();
-    const int64_t blocks = cut_.row_blocks * cut_.column_blocks;
-    const int64_t packed_a_size = plan_.a_in_place ? 0 : slot_size(cut_.rows * plan_.depth_at_once);
-    for (first_ = 0; first_ < args_.depth; first_ += plan_.depth_at_once) {
-      depth_ = std::min(plan_.depth_at_once, args_.depth - first_);
-      parallel_for(tiles_, ceil_div(kLeastPacked, width_ * depth_),
-                   [&](int64_t begin, int64_t end) { pack_b(begin, end); });
-      parallel_each<T>(blocks, 1, packed_a_size, [&](int64_t i, T* packed_a) { multiply(i, packed_a); });
-    }
-  }
-  // Runs on this thread; `packed` has room for the packed operands.
-  void run_small(T* packed) {
-    packed_b_ = packed + plan_.a_size, depth_ = args_.depth;
-    if (tiles_ > 0) pack_b(0, tiles_);
-    multiply(0, packed);
-  }
-
- private:
-  void pack_b(int64_t first_tile, int64_t end_tile) const {
-    const Matrix<const T>& b = args_.b;
-    const int64_t offset = first_tile * width_, column = packed_columns_begin_ + offset;
-    const int64_t count = std::min(args_.columns - column, (end_tile - first_tile) * width_);
-    kernels_.pack_b(b.data + first_ * b.row_stride + column * b.column_stride, b.row_stride, b.column_stride, depth_,
-                    count, packed_b_ + offset * depth_);
-  }
-
-  // Computes block i of C, first the columns whose B is read in place, then those whose B is packed.
-  void multiply(int64_t i, T* packed_a) const {
-    const int64_t row = i % cut_.row_blocks * cut_.rows, column = i / cut_.row_blocks * cut_.columns;
-    const int64_t height = std::min(cut_.rows, args_.rows - row), end = std::min(args_.columns, column + cut_.columns);
-    const int64_t split = std::clamp(packed_columns_begin_, column, end);
-    const Matrix<const T>& a = args_.a;
-    const T* from = a.data + row * a.row_stride + first_ * a.column_stride;
-    if (!plan_.a_in_place) kernels_.pack_a(from, a.row_stride, a.column_stride, height, depth_, packed_a);
-
-    BlockArgs<T> block;
-    block.rows = height, block.depth = depth_;
-    block.a = plan_.a_in_place ? from : packed_a;
-    // With a depth of 1, the column stride is irrelevant.
-    if (plan_.a_in_place) block.a_row_stride = a.row_stride, block.a_step = depth_ == 1 ? 1 : a.column_stride;
-    block.c_row_stride = args_.c.row_stride;
-    block.accumulate = args_.accumulate || first_ > 0;
-    block.row_bias = first_ == 0 && args_.row_bias ? args_.row_bias + row : nullptr;
-    const auto columns = [&](int64_t begin, int64_t end) {
-      if (begin == end) return;
-      block.columns = end - begin;
-      block.c = args_.c.data + row * args_.c.row_stride + begin;
-      block.column_bias = first_ == 0 && args_.column_bias ? args_.column_bias + begin : nullptr;
-      kernels_.block(block);
-    };
-    block.b = args_.b.data + first_ * args_.b.row_stride + column;
-    block.b_row_stride = args_.b.row_stride, block.b_tile_step = width_;
-    columns(column, split);
-    if (split == end) return;  // there are no packed columns
-    block.b = packed_b_ + (split - packed_columns_begin_) * depth_, block.b_packed = true;
-    block.b_row_stride = width_, block.b_tile_step = depth_ * width_;
-    columns(split, end);
-  }
-
-  const Kernels<T>& kernels_;
-  const GemmPlan& plan_;
-  const Cut cut_;
-  const GemmArgs<T>& args_;
-  const int64_t width_;                 // of a tile
-  const int64_t packed_columns_begin_;  // columns before this one are read in place
-  const int64_t tiles_;                 // number of packed tiles
-  int64_t first_ = 0, depth_ = 0;       // the current block of the depth
-  T* packed_b_ = nullptr;
-};
-
-template <class T>
-void product(const Kernels<T>& kernels, const GemmPlan& plan, const GemmArgs<T>& args, T* packed) {
-  if (plan.algorithm == GemmAlgorithm::combine_rows || plan.algorithm == GemmAlgorithm::row_dots)
-    return few_rows_gemm(kernels, plan, args);
-  if (plan.algorithm == GemmAlgorithm::small)
-    return TiledProduct<T>(kernels, plan, {args.rows, args.columns, 1, 1}, args).run_small(packed);
-  for (int64_t column = 0; column < args.columns; column += plan.columns_at_once) {
-    const GemmArgs<T> part = columns_of(args, column, std::min(column + plan.columns_at_once, args.columns));
-    const bool last = column + part.columns == args.columns;
-    TiledProduct<T>(kernels, plan, last ? plan.last_cut : plan.cut, part).run();
-  }
+GemmArgs<T> transposed(GemmArgs<T> args) {
+  std::swap(args.rows, args.columns);
+  std::swap(args.a, args.b);
+  std::swap(args.row_bias, args.column_bias);
+  args.a = args.a.transposed(), args.b = args.b.transposed(), args.c = args.c.transposed();
+  return args;
 }
 
 // The arguments of product `index` of a batch.
@@ -125,20 +47,74 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
 
 }  // namespace
 
+Sharing::Sharing(const GemmProblem& p) : threads(p.threads) {
+  constexpr int64_t kSmallProduct = int64_t{1} << 19, kManyProducts = 16;
+  if (p.products == 1) return;
+  const int64_t work = p.rows * p.columns * p.depth;
+  const bool whole = work <= kSmallProduct || p.products >= kManyProducts;
+  products_at_once = whole ? ceil_div(kLeastChunk, work + 1) : p.products;
+  chunks = ceil_div(p.products, products_at_once);
+  if (chunks > 1) threads = 1;
+}
+
+GemmProblem GemmProblem::transposed() const {
+  const auto turned = [](const Strides& strides) { return Strides{strides.column, strides.row}; };
+  GemmProblem p = *this;
+  p.rows = columns, p.columns = rows;
+  p.a = turned(b), p.b = turned(a), p.c = turned(c);
+  return p;
+}
+
+const KernelFamily<GemmAlgorithm>& gemm_family() {
+  static const KernelFamily<GemmAlgorithm> family(
+      "gemm", {"full", "f16", "bf16"}, {&kCombineRows, &kRowDots, &kSmall, &kBlocked, &kBlockedHalf, &kBlockedPairs},
+      tuned_devices(), tuning_table());
+  return family;
+}
+
+std::vector<GemmCandidate> candidates(const GemmProblem& problem) {
+  std::vector<GemmCandidate> all;
+  for_orientations(problem, [&](const GemmCandidate& each, bool) { all.push_back(each); });
+  return all;
+}
+
+GemmPlan select(const GemmProblem& problem) {
+  if (problem.rows == 0 || problem.columns == 0) return {};
+  thread_local RecentPlans<GemmProblem, GemmPlan> recent;
+  return recent.get(problem, static_cast<uint64_t>((problem.rows * 8191 + problem.columns) * 8191 + problem.depth),
+                    [&] {
+                      const KernelFamily<GemmAlgorithm>& family = gemm_family();
+                      GemmProblem compared = problem;
+                      compared.threads = family.threads(problem.device_index());
+                      GemmCandidate best;
+                      bool transposed = false;
+                      for_orientations(compared, [&](const GemmCandidate& each, bool its_transposed) {
+                        if (each.estimated_us < best.estimated_us) best = each, transposed = its_transposed;
+                      });
+                      const Sharing sharing(problem);
+                      GemmProblem one = transposed ? problem.transposed() : problem;
+                      one.threads = sharing.threads;
+                      GemmPlan plan = best.algorithm->plan(one);
+                      plan.algorithm = best.algorithm;
+                      plan.implementation = family.implementation(problem.device_index(), best.index);
+                      plan.transposed = transposed;
+                      plan.products_at_once = sharing.products_at_once;
+                      plan.workspace_bytes *= std::min<int64_t>(problem.threads, sharing.chunks);
+                      return plan;
+                    });
+}
+
 template <class T>
 void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, GemmBatch batch) {
   if (args.rows == 0 || args.columns == 0) return;
   if (plan.transposed) args = transposed(args), std::swap(batch.a, batch.b);
-  // packed_size: small products only
   const int64_t products = numel_of(batch.shape), packed_size = plan.a_size + plan.b_size;
   // In a batch, products other than small ones allocate inside parallel chunks, which a dry run skips. So a dry run
   // allocates their maximum here.
-  const bool in_chunks = detail::skips_chunks && products > 1 && plan.algorithm != GemmAlgorithm::small;
+  const bool in_chunks = detail::skips_chunks && products > 1 && packed_size == 0;
   const Scratch<uint8_t> of_batch(in_chunks ? static_cast<int64_t>(plan.workspace_bytes) : 0);
-  const auto run = [&](int64_t i, [[maybe_unused]] T* packed) {
-    if constexpr (sizeof(T) == 2) half_gemm(table, plan, product_of(args, batch, i));
-    else product(kernels_of<T>(table), plan, product_of(args, batch, i), packed);
-  };
+  const GemmRun<T> launch = plan.algorithm->launch.template of<T>();
+  const auto run = [&](int64_t i, T* packed) { launch(table, plan, product_of(args, batch, i), packed); };
   if (products == 1) return run(0, Scratch<T>(packed_size).get());  // not in a chunk, so that a dry run allocates too
   parallel_each<T>(products, plan.products_at_once, packed_size, run);
 }

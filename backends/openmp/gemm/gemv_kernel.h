@@ -11,6 +11,9 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
+/// Rows of A that share each load of B in row_dots.
+constexpr int kDotRows = kRegisters == 32 ? 4 : 2;
+
 template <class T, class B, int MR, int NJ>
 void row_dots_tile(const GemmArgs<T, B>& args, int64_t row, int64_t column) {
   const T* a = args.a.data + row * args.a.row_stride;
@@ -60,10 +63,10 @@ void row_dots_panel(const GemmArgs<T, B>& args, int64_t row) {
 
 template <class T, class B = T>
 void row_dots(const GemmArgs<T, B>& args) {
-  constexpr int kMost = kRegisters == 32 ? 4 : 2;
   int64_t row = 0;
-  for (; row + kMost <= args.rows; row += kMost) row_dots_panel<T, B, kMost>(args, row);
-  if (row < args.rows) with_constant<kMost - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, B, MR>(args, row); });
+  for (; row + kDotRows <= args.rows; row += kDotRows) row_dots_panel<T, B, kDotRows>(args, row);
+  if (row < args.rows)
+    with_constant<kDotRows - 1>(args.rows - row, [&]<int MR> { row_dots_panel<T, B, MR>(args, row); });
 }
 
 // Adds the sum of `count` rows of B to rows [row, row + MR) of C. This rounds the large sums in C less often than

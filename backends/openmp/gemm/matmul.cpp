@@ -3,6 +3,7 @@
 #include <gradus/backends/openmp/openmp.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/operand.h>
+#include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {
@@ -48,8 +49,8 @@ template <class T>
 void run(const char* op, EventScope::Operands operands, int64_t flops, const GemmArgs<T>& args,
          const GemmBatch& batch = {}) {
   const KernelTable& table = kernel_table();
-  const GemmPlan plan = plan_of(table, args, batch);
-  EventScope event(op, "openmp", table.gemm[static_cast<int>(plan.algorithm)], operands, flops, plan.reason);
+  const GemmPlan plan = select(problem_of(table, num_threads(), args, batch));
+  EventScope event(op, "openmp", plan.implementation, operands, flops, plan.reason());
   gemm(table, plan, args, batch);
 }
 

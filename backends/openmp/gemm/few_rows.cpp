@@ -1,0 +1,193 @@
+// Products with few rows: each element of B is used so rarely that B is read in place (gemv_kernel.h). Threads share
+// the columns. B's elements may have a half type; they are converted while they are read.
+#include <cmath>
+#include <type_traits>
+
+#include <gradus/backends/openmp/gemm/half_rows.h>
+#include <gradus/core/parallel/parallel.h>
+
+namespace gradus::openmp_detail {
+namespace {
+
+using namespace gemm_part;
+
+template <class T>
+struct Rows {
+  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
+  using Args = GemmArgs<Sum, T>;
+  const KernelTable& table;
+  const GemmPlan& plan;
+
+  void dots(const Args& args) const {
+    parallel_for(args.columns, plan.grain,
+                 [&](int64_t begin, int64_t end) { kernels_of<T>(table).row_dots(columns_of(args, begin, end)); });
+  }
+
+  void combine(const Args& args) const {
+    parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
+      const Args part = columns_of(args, begin, end);
+      for (int64_t m = 0; m < part.rows; ++m) {
+        Sum* y = part.c.data + m * part.c.row_stride;
+        if (!part.accumulate) std::fill_n(y, part.columns, Sum(0));
+        for (int64_t i = 0; part.row_bias && i < part.columns; ++i) y[i] += part.row_bias[m];
+        for (int64_t i = 0; part.column_bias && i < part.columns; ++i) y[i] += part.column_bias[i];
+      }
+      kernels_of<T>(table).combine_rows(part);
+    });
+  }
+};
+
+// Calls product(args, B's type) with float operands if T is a half type: A is converted, and C is summed in float.
+template <class T, class Product>
+void with_sums(const KernelTable& table, const GemmArgs<T>& args, Product&& product) {
+  if constexpr (sizeof(T) > 2) {
+    product(args);
+  } else {
+    const int64_t rows = args.rows, columns = args.columns, depth = args.depth;
+    const HalfRows<T> half(table, args);
+    const Scratch<float> a(rows * depth), sums(rows * columns), bias(columns);
+    for (int64_t m = 0; m < rows; ++m)
+      half.widen(args.a.data + m * args.a.row_stride, args.a.column_stride, depth, a.get() + m * depth);
+    half.start(0, rows, 0, columns, bias.get(), sums.get(), columns);
+    product(GemmArgs<float, T>{.rows = rows,
+                               .columns = columns,
+                               .depth = depth,
+                               .a = {a.get(), depth, 1},
+                               .b = args.b,
+                               .c = {sums.get(), columns, 1},
+                               .accumulate = true});
+    half.finish(0, rows, 0, columns, sums.get(), columns);
+  }
+}
+
+constexpr auto run_dots = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
+  using T = std::remove_pointer_t<decltype(packed)>;
+  with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.dots(wide); });
+};
+constexpr auto run_combine = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
+  using T = std::remove_pointer_t<decltype(packed)>;
+  with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.combine(wide); });
+};
+
+// Columns are divided into parts long enough to be streamed from memory.
+GemmPlan plan_of(const GemmProblem& p, int64_t least_columns, int64_t step) {
+  const int64_t columns = std::max(ceil_div(kLeastChunk, p.rows * p.depth), least_columns);
+  GemmPlan plan;
+  plan.grain = round_up(columns, p.is_half() ? 64 : step);
+  if (p.is_half()) plan.workspace_bytes = (p.rows * (p.depth + p.columns) + p.columns) * int64_t{sizeof(float)};
+  return plan;
+}
+GemmPlan plan_dots(const GemmProblem& p) { return plan_of(p, 1, 8); }
+GemmPlan plan_combine(const GemmProblem& p) {
+  constexpr int64_t kLongRow = 2048;  // elements
+  return plan_of(p, std::min(p.columns / 4, kLongRow) + 1, 64);
+}
+
+// Calls f(height, count) for the groups of rows of A that gemv_kernel.h multiplies with each vector of B.
+template <class F>
+void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
+  if (rows >= most) f(most, rows / most);
+  rows %= most;
+  if (halves && rows > 1) f(2, 1), rows -= 2;
+  if (rows > 0) f(rows, 1);
+}
+
+// Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
+enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kConvertedRows, kGatheredRows, kPartialVectors, kRows };
+constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                               {"loops"},
+                               {"calls"},
+                               {"products"},
+                               {"far_bytes", WorkLimit::bytes},
+                               {"b_bytes", WorkLimit::bytes},
+                               {"c_vectors", WorkLimit::multiply_adds},
+                               {"passes"},
+                               {"converted"},
+                               {"gathered"},
+                               {"partial_vectors"},
+                               {"converted_rows"}}};
+
+// Adds what both algorithms have. The threads share the columns, in chunks of `grain`.
+KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
+  const int64_t chunks = ceil_div(p.columns, grain);
+  const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
+  work[kBBytes] = panels * depth * columns * static_cast<double>(p.element());
+  work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
+  const double share = share_of(p.threads, chunks);
+  for (double& part : work) part *= share;
+  work[kLoops] = std::min<int64_t>(p.threads, chunks) > 1 ? 1 : 0;
+  if (p.is_half()) {
+    const auto rows = static_cast<double>(p.rows);
+    work[kRows] = rows;
+    work[p.a.column == 1 ? kConvertedRows : kGatheredRows] += rows * depth;
+    work[p.has_rows() ? kConvertedRows : kGatheredRows] += rows * columns;
+  }
+  return work;
+}
+
+KernelWork dots_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const Registers tile = p.tile();
+    const auto steps = static_cast<double>(ceil_div(p.depth, tile.vector));
+    KernelWork work = {};
+    double panels = 0;
+    for_panels(p.rows, tile.dot_rows, false, [&](int64_t height, int64_t count) {
+      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const int64_t together = height == 1 ? 8 : 4;
+      const auto tiles = static_cast<double>(p.columns / together), rest = static_cast<double>(p.columns % together);
+      work[kMultiplyAdds] +=
+          number * steps * (tiles * tile_step(rows, static_cast<double>(together)) + rest * tile_step(rows, 1));
+      work[kPasses] += number * (tiles + rest);
+      if (p.depth % tile.vector > 0)
+        work[kPartialVectors] += number * (tiles * (rows + static_cast<double>(together)) + rest * (rows + 1));
+      panels += number;
+    });
+    work[kCVectors] = static_cast<double>(p.rows) * static_cast<double>(p.columns);
+    return with_operands(work, p, plan_dots(p).grain, panels);
+  });
+}
+
+KernelWork combine_work(const GemmProblem& problem) {
+  return of_batch(problem, [](const GemmProblem& p) {
+    const Registers tile = p.tile();
+    const GemmPlan plan = plan_combine(p);
+    const int64_t chunks = ceil_div(p.columns, plan.grain);
+    const auto depth = static_cast<double>(p.depth);
+    const auto vectors = static_cast<double>(ceil_div(p.columns, tile.vector));
+    KernelWork work = {};
+    double panels = 0;
+    for_panels(p.rows, 4, true, [&](int64_t height, int64_t count) {
+      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const int64_t together = height == 1 ? 8 : 4 * tile.dot_rows / height;
+      const auto passes = static_cast<double>(p.depth / together + p.depth % together);
+      work[kMultiplyAdds] += number * depth * vectors * rows;
+      work[kCVectors] += number * rows * vectors * passes;
+      work[kPasses] += number * passes * static_cast<double>(chunks);
+      if (p.columns % tile.vector > 0) work[kPartialVectors] += number * (depth + rows * passes);
+      panels += number;
+    });
+    return with_operands(work, p, plan.grain, panels);
+  });
+}
+
+}  // namespace
+
+const GemmAlgorithm kRowDots = {
+    .name = "row_dots",
+    .reason = "both operands are contiguous along the sum, and too small to be worth packing",
+    .parts = kParts,
+    .can_run = [](const GemmProblem& p) { return p.b.row == 1 && (p.a.column == 1 || p.is_half()); },
+    .work = dots_work,
+    .plan = plan_dots,
+    .launch = {run_dots, run_dots, run_dots, run_dots}};
+
+const GemmAlgorithm kCombineRows = {
+    .name = "combine_rows",
+    .reason = "few rows, and B's rows are contiguous",
+    .parts = kParts,
+    .can_run = [](const GemmProblem& p) { return p.b.column == 1 && (p.has_rows() || p.is_half()); },
+    .work = combine_work,
+    .plan = plan_combine,
+    .launch = {run_combine, run_combine, run_combine, run_combine}};
+
+}  // namespace gradus::openmp_detail

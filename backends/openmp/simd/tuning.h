@@ -1,0 +1,50 @@
+// What the estimates of all families are made of (core/kernel_choice.h): the tuning table of this backend, and the work
+// of register tiles.
+#pragma once
+
+#include <algorithm>
+
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/core/formulas/integers.h>
+#include <gradus/core/kernel_choice.h>
+
+namespace gradus::openmp_detail {
+
+/// tuning_table.txt, and the file that GRADUS_TUNING names.
+const TuningTable& tuning_table();
+/// The devices of the table, by CpuIsa.
+std::vector<std::string> tuned_devices();
+/// The kernels of a device. Throws a ValueError if there is no such device.
+const KernelTable& table_of_device(const std::string& device);
+
+/// The part of the work that the busiest thread has.
+inline double share_of(int threads, int64_t chunks) {
+  chunks = std::max<int64_t>(chunks, 1);
+  return static_cast<double>(ceil_div(chunks, static_cast<int64_t>(threads))) / static_cast<double>(chunks);
+}
+
+/// The part of `bytes` that does not fit in the second-level cache if all are read again and again.
+inline double far_bytes(double bytes) {
+  constexpr double kNear = 1 << 20;
+  return std::max(0.0, bytes - kNear);
+}
+
+/// Multiply-adds of vectors in a step along the depth of a register tile. The processor starts two instructions per
+/// cycle, and one that adds to the same sum only four cycles later; loads of both operands can take longer.
+inline double tile_step(double rows, double vectors) {
+  constexpr double kInFlight = 8;
+  return std::max({rows * vectors, rows + vectors, kInFlight});
+}
+/// The same for all tiles of `rows` by `columns` sums.
+inline double tile_steps(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
+  const auto panels = static_cast<double>(ceil_div(rows, tile_rows));
+  const double height = static_cast<double>(rows) / panels;
+  const int64_t rest = columns % tile.columns;
+  return panels * (static_cast<double>(columns / tile.columns) * tile_step(height, 2) +
+                   (rest > 0 ? tile_step(height, rest > tile.vector ? 2 : 1) : 0));
+}
+inline double tile_count(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
+  return static_cast<double>(ceil_div(rows, tile_rows) * ceil_div(columns, tile.columns));
+}
+
+}  // namespace gradus::openmp_detail

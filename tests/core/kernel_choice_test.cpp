@@ -1,0 +1,129 @@
+// Tuning tables and the choice among algorithms (core/kernel_choice.h).
+#include <gradus/core/kernel_choice.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include <gradus/core/error.h>
+#include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
+
+using namespace gradus;
+
+namespace {
+
+struct Problem {
+  double size;
+  size_t device = 0;
+  size_t device_index() const { return device; }
+  size_t kind() const { return 0; }
+};
+struct Plan {};
+struct Launch {};
+using Algorithm = KernelAlgorithm<Problem, Plan, Launch>;
+
+// One that starts at once and one that starts late but is faster.
+const Algorithm kSlow = {.name = "slow",
+                         .reason = "little work",
+                         .parts = {{{"multiply_adds", WorkLimit::multiply_adds}, {"calls"}}},
+                         .can_run = [](const Problem&) { return true; },
+                         .work =
+                             [](const Problem& p) {
+                               return KernelWork{p.size, 1};
+                             },
+                         .plan = [](const Problem&) { return Plan(); },
+                         .launch = {}};
+const Algorithm kFast = {.name = "fast",
+                         .reason = "much work",
+                         .parts = {{{"multiply_adds", WorkLimit::multiply_adds}, {"calls"}}},
+                         .can_run = [](const Problem& p) { return p.size >= 2; },
+                         .work =
+                             [](const Problem& p) {
+                               return KernelWork{p.size, 1};
+                             },
+                         .plan = [](const Problem&) { return Plan(); },
+                         .launch = {}};
+
+constexpr const char* kTable = R"(
+device big threads 4 multiply_adds_per_us 10 bytes_per_us 100  # a comment
+device small threads 2 multiply_adds_per_us 1 bytes_per_us 100
+device big
+toy any slow multiply_adds 5 calls 0
+toy any fast multiply_adds 1 calls 8000
+)";
+
+KernelFamily<Algorithm> family_of(const TuningTable& table) {
+  return {"toy", {"any"}, {&kSlow, &kFast}, {"big", "small"}, table};
+}
+
+}  // namespace
+
+TEST_CASE("the cheapest algorithm that can run is chosen") {
+  const TuningTable table(kTable);
+  const KernelFamily<Algorithm> family = family_of(table);
+  CHECK(family.select(Problem{1}).algorithm == &kSlow);
+  CHECK(family.select(Problem{10}).algorithm == &kSlow);   // 5 us, or 1 + 8 us
+  CHECK(family.select(Problem{100}).algorithm == &kFast);  // 50 us, or 10 + 8 us
+  CHECK(family.select(Problem{100}).estimated_us == Approx(18));
+  CHECK(family.threads(0) == 4);
+  CHECK(std::string(family.implementation(1, 0)) == "slow_small");
+}
+
+TEST_CASE("a device without factors scales those of the first one by its limits") {
+  const TuningTable table(kTable);
+  const KernelFamily<Algorithm> family = family_of(table);
+  CHECK(family.select(Problem{1, 1}).algorithm == &kSlow);
+  CHECK(family.select(Problem{10, 1}).algorithm == &kFast);  // 50 us, or 10 + 8 us
+}
+
+TEST_CASE("a forced algorithm is chosen where it can run") {
+  const TuningTable table(kTable);
+  const KernelFamily<Algorithm> family = family_of(table);
+  const ForcedAlgorithm forced("fast");
+  CHECK(family.select(Problem{10}).algorithm == &kFast);
+  CHECK(family.select(Problem{1}).algorithm == &kSlow);
+}
+
+TEST_CASE("recent plans are kept by problem and by forced algorithm") {
+  int choices = 0;
+  RecentPlans<int, int> recent;
+  const auto get = [&](int problem) { return recent.get(problem, 0, [&] { return ++choices; }); };
+  CHECK(get(7) == 1);
+  CHECK(get(8) == 2);
+  CHECK(get(7) == 1);
+  {
+    const ForcedAlgorithm forced("fast");
+    CHECK(get(7) == 3);
+    CHECK(get(7) == 3);
+    const ForcedAlgorithm other("slow");
+    CHECK(get(7) == 4);
+  }
+  CHECK(get(9) == 5);
+}
+
+TEST_CASE("GRADUS_TUNING names a table whose lines replace the built-in ones") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("mine.txt");
+  std::ofstream(path) << "device big\ntoy any fast multiply_adds 1 calls 0\n";
+  setenv("GRADUS_TUNING", path.c_str(), 1);
+  const TuningTable table(kTable);
+  unsetenv("GRADUS_TUNING");
+  CHECK(family_of(table).select(Problem{10}).algorithm == &kFast);
+  CHECK(table.device("small").threads == 2);
+}
+
+TEST_CASE("a wrong line of a tuning table is an error that names the line") {
+  const auto says = [](const std::string& text, const std::string& words) {
+    TuningTable table("");
+    try {
+      table.add(text, "mine");
+    } catch (const ValueError& error) { return std::string(error.what()).find(words) != std::string::npos; }
+    return false;
+  };
+  CHECK(says("toy any slow calls 1", "mine, line 1"));
+  CHECK(says("\ndevice a threads 1", "mine, line 2"));
+  CHECK(says("device a threads 1 multiply_adds_per_us x bytes_per_us 1", "number"));
+  CHECK(says("device a\ntoy any slow calls -1", "out of range"));
+  CHECK(says("device a\ntoy any", "missing"));
+  CHECK_THROWS_AS(TuningTable("").device("none"), ValueError);
+}

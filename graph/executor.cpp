@@ -95,7 +95,9 @@ void Executor::run_captured() {
     run_calls_with_scratch();
     count_replay();
   } else {
-    if (runs_ == 1) captured_.capture([this] { run_calls_with_scratch(); });
+    if (runs_ == 1) {
+      captured_.capture([this] { run_calls_with_scratch(); });
+    }
     captured_.replay();
   }
   ++runs_;

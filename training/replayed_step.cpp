@@ -243,7 +243,9 @@ TensorList CapturedStep::operator()(const TensorList& batch) {
   if (captured_ && fits && !is_valid(recording_)) reset();
   if (captured_ && fits && !has_current_options(recording_)) capture(batch);
   if (!captured_ && wanted_ && fits && eager_steps_ >= warm_up_) capture(batch);
-  if (captured_ && fits) return replay(recording_, batch, [&] { graph_.replay(); });
+  if (captured_ && fits) {
+    return replay(recording_, batch, [&] { graph_.replay(); });
+  }
   if (!captured_) {
     eager_steps_ = fits ? eager_steps_ + 1 : 1;
     recording_.signature = signature;

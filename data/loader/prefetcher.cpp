@@ -14,7 +14,9 @@ Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, W
     : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)),
       timeout_(timeout) {
   try {
-    for (size_t worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { run(worker); });
+    for (size_t worker = 0; worker < workers; ++worker) {
+      threads_.emplace_back([this, worker] { run(worker); });
+    }
   } catch (...) {
     stop();
     throw;

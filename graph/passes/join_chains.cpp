@@ -154,7 +154,9 @@ bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
 void join_chains(Graph& graph) {
   const auto count_uses = [&](const std::vector<std::unique_ptr<Call>>& calls) {
     std::vector<size_t> uses(graph.buffers().size());
-    for (const auto& call : calls) for_each_buffer(*call, [&](const Operand&, size_t at) { ++uses[at]; });
+    for (const auto& call : calls) {
+      for_each_buffer(*call, [&](const Operand&, size_t at) { ++uses[at]; });
+    }
     return uses;
   };
   const std::vector<size_t> uses = count_uses(graph.calls());

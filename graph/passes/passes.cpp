@@ -172,8 +172,11 @@ void remove_dead_code(Graph& graph) {
     const bool is_wanted = std::ranges::any_of(operands, [&](const Operand& operand) {
       return operand.buffer >= 0 && operand.is_written && wanted[place(operand)];
     });
-    if (is_wanted) for_each_buffer(**call, [&](const Operand&, size_t at) { wanted[at] = true; });
-    else call->reset();
+    if (is_wanted) {
+      for_each_buffer(**call, [&](const Operand&, size_t at) { wanted[at] = true; });
+    } else {
+      call->reset();
+    }
   }
   std::erase(calls, nullptr);
   graph.set_calls(std::move(calls));

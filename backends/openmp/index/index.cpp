@@ -155,8 +155,11 @@ void OpenmpBackend::scatter(const View& x, int axis, const View& index, bool acc
   if (accumulate && naive_detail::scatter_add_in_float32(*this, x, axis, index, y)) return;
   EventScope event("scatter", "openmp", "loops", {&x, &index, &y}, accumulate ? x.numel() : 0);
   check_index(index, axis, y.shape[axis]);
-  if (accumulate) visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, add); });
-  else visit_bits(y.dtype, [&]<class Bits> { scatter_by<Bits>(x, axis, index, y, store); });
+  if (accumulate) {
+    visit(y.dtype, [&]<class T> { scatter_by<T>(x, axis, index, y, add); });
+  } else {
+    visit_bits(y.dtype, [&]<class Bits> { scatter_by<Bits>(x, axis, index, y, store); });
+  }
 }
 
 void OpenmpBackend::nonzero(const View& x, const MutableView& positions) {

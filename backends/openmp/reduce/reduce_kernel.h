@@ -96,12 +96,16 @@ inline int64_t first_where(const T* x, int64_t count, F holds) {
 }
 template <class T>
 int64_t find(const T* x, T value, int64_t count) {
-  if (value != value) return first_where(x, count, [](auto v) { return v != v; });
+  if (value != value) {
+    return first_where(x, count, [](auto v) { return v != v; });
+  }
   return first_where(x, count, [value](auto v) { return v == decltype(v)(value); });
 }
 template <class T>
 int64_t find_beyond(const T* x, T limit, bool above, int64_t count) {
-  if (above) return first_where(x, count, [limit](auto v) { return !(v <= decltype(v)(limit)); });
+  if (above) {
+    return first_where(x, count, [limit](auto v) { return !(v <= decltype(v)(limit)); });
+  }
   return first_where(x, count, [limit](auto v) { return v < decltype(v)(limit); });
 }
 

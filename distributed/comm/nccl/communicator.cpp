@@ -90,7 +90,9 @@ Communicator::Communicator(const std::string& unique_id, int rank, int size, con
     settle("ncclCommSplit", split, first, rank, deadline);
     GRADUS_CHECK(communicator_ != nullptr, CommError, "ncclCommSplit made no communicator");
   } catch (const CommError&) {
-    if (first != nullptr) within(kEndTime, device_, [first] { ncclCommAbort(first); });
+    if (first != nullptr) {
+      within(kEndTime, device_, [first] { ncclCommAbort(first); });
+    }
     throw;
   }
   within(kEndTime, device_, [first] { ncclCommDestroy(first); });

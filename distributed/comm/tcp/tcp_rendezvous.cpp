@@ -69,7 +69,9 @@ class Rendezvous {
     store_.set(key_of(rank_), listener.address().str());
     for (int peer = 0; peer < rank_; ++peer) {
       const Address address = Address::parse(store_.get(key_of(peer), options_.timeout));
-      for (const Channel channel : kChannels) connect_again(deadline_, [&] { connect(peer, address, channel); });
+      for (const Channel channel : kChannels) {
+        connect_again(deadline_, [&] { connect(peer, address, channel); });
+      }
     }
     accept_others(listener);
     for (const TcpPeer& peer : peers_)

@@ -28,6 +28,7 @@ using KernelWork = std::array<double, kMaxWorkParts>;
 
 /// What limits a part of the work.
 enum class WorkLimit : uint8_t { multiply_adds, bytes, calls };
+/// A part of an algorithm's work, such as its multiply-adds.
 struct WorkPart {
   const char* name = nullptr;  ///< in the tuning table; null: there is no such part
   WorkLimit limit = WorkLimit::calls;
@@ -52,6 +53,7 @@ struct KernelAlgorithm {
 ///   FAMILY KIND ALGORITHM PART FACTOR PART FACTOR …        (of the device in the last such line)
 class TuningTable {
  public:
+  /// The limits of a device and the factors of the algorithms on it.
   struct Device {
     int threads = 1;  ///< the number for which algorithms are chosen; how many threads run changes no choice
     double multiply_adds_per_us = 1, bytes_per_us = 1;             ///< of one thread

@@ -143,6 +143,7 @@ struct CapturedStepOptions {
   GRADUS_ARG(bool, enabled) = true;
 };
 
+/// A step that a CUDA graph replays.
 class CapturedStep : public ReplayedStep {
  public:
   /// `optimizers` are all optimizers that the step uses; they must outlive this object. An optimizer without a rule
@@ -197,6 +198,7 @@ struct StaticStepOptions {
   GRADUS_ARG(bool, enabled) = true;
 };
 
+/// A step whose kernels are recorded and run again in memory that was planned for them.
 class StaticStep : public ReplayedStep {
  public:
   /// `optimizers` are all optimizers that the step uses; they must outlive this object. An optimizer without a rule

@@ -69,6 +69,7 @@ class STL10 : public ImageDataset {
 /// cifar-10-batches-bin or stl10_binary; if `directory` is empty, searches $GRADUS_DATA, data and ../shared/data in
 /// this order. Returns "" if it finds none.
 std::string find_cifar10(const std::string& directory = "");
+/// find_cifar10() for STL-10.
 std::string find_stl10(const std::string& directory = "");
 
 }  // namespace datasets

@@ -30,6 +30,7 @@ class ImageDataset : public Dataset<ImageDataset> {
 
   std::vector<std::string> plan() const override;
 
+  /// True for the training images, false for the test images.
   bool is_train() const { return mode_ == Mode::kTrain; }
   /// All images (N, C, H, W) float32 in [0, 1]. Each call converts all of them.
   Tensor images() const;

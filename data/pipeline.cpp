@@ -19,6 +19,10 @@ struct Accepted {
 
 }  // namespace
 
+size_t part_of(size_t index, const std::vector<size_t>& ends) {
+  return static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
+}
+
 Selection select_listed(std::vector<size_t> indices) {
   const auto list = std::make_shared<const std::vector<size_t>>(std::move(indices));
   const auto at = [list](size_t place) {

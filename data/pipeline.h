@@ -2,7 +2,6 @@
 // this file), AnyDataset, ConcatDataset and random_split.
 #pragma once
 
-#include <algorithm>
 #include <concepts>
 #include <functional>
 #include <initializer_list>
@@ -327,6 +326,11 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
 template <class Inner>
 AnyDataset(Inner) -> AnyDataset<typename Inner::BatchType>;
 
+namespace detail {
+/// Returns which part has sample `index`, if part i ends before sample ends[i].
+size_t part_of(size_t index, const std::vector<size_t>& ends);
+}  // namespace detail
+
 /// Concatenates datasets: ConcatDataset(a, b, c) of different types whose batches are vectors of the same type, or
 /// ConcatDataset(std::vector<D>{…}). A dataset of unknown size is a ValueError.
 template <class Batch = std::vector<Example<>>>
@@ -354,7 +358,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      const auto part = static_cast<size_t>(std::ranges::upper_bound(ends_, indices[i]) - ends_.begin());
+      const auto part = detail::part_of(indices[i], ends_);
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);
     }

@@ -6,24 +6,68 @@
 #include <gradus/core/runtime/deadline.h>
 
 #include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <thread>
 
 namespace gradus::data {
 
+struct Prefetcher::State {
+  struct Job {
+    Request request;
+    bool done = false;
+    Result result;
+    std::exception_ptr error;
+  };
+
+  State(size_t workers, size_t ahead, NextRequest next_request, Work work,
+        std::optional<std::chrono::milliseconds> timeout);
+  ~State() { stop(); }
+  Result next();
+  void run(size_t worker);
+  Result answer(size_t worker, const Request& request);
+  void wait_for(const Job& job);
+  void refill();
+  void stop();
+
+  const size_t ahead_;
+  NextRequest next_request_;
+  Work work_;
+  const std::optional<std::chrono::milliseconds> timeout_;
+  bool exhausted_ = false, stop_ = false;
+  double work_seconds_ = 0;
+  std::mutex mutex_;
+  std::condition_variable wake_, done_;
+  std::deque<std::shared_ptr<Job>> open_;    // jobs whose results the consumer has not taken yet, in order
+  std::deque<std::shared_ptr<Job>> queued_;  // the open jobs that no worker has started yet
+  std::vector<std::thread> threads_;
+};
+
 Prefetcher::Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
                        std::optional<std::chrono::milliseconds> timeout)
+    : state_(std::make_unique<State>(workers, ahead, std::move(next_request), std::move(work), timeout)) {}
+Prefetcher::~Prefetcher() = default;
+Prefetcher::Result Prefetcher::next() { return state_->next(); }
+double Prefetcher::work_seconds() {
+  std::lock_guard lock(state_->mutex_);
+  return state_->work_seconds_;
+}
+
+Prefetcher::State::State(size_t workers, size_t ahead, NextRequest next_request, Work work,
+                         std::optional<std::chrono::milliseconds> timeout)
     : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)),
       timeout_(timeout) {
   try {
-    for (size_t worker = 0; worker < workers; ++worker) {
-      threads_.emplace_back([this, worker] { run(worker); });
-    }
+    for (size_t worker = 0; worker < workers; ++worker) threads_.emplace_back([this, worker] { run(worker); });
   } catch (...) {
     stop();
     throw;
   }
 }
 
-void Prefetcher::stop() {
+void Prefetcher::State::stop() {
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
@@ -32,7 +76,7 @@ void Prefetcher::stop() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-Prefetcher::Result Prefetcher::next() {
+Prefetcher::Result Prefetcher::State::next() {
   if (threads_.empty()) {
     const std::optional<Request> request = exhausted_ ? std::nullopt : next_request_();
     exhausted_ = !request;
@@ -50,7 +94,7 @@ Prefetcher::Result Prefetcher::next() {
   return std::move(job->result);
 }
 
-void Prefetcher::wait_for(const Job& job) {
+void Prefetcher::State::wait_for(const Job& job) {
   std::unique_lock lock(mutex_);
   const auto done = [&] { return job.done; };
   if (!timeout_) return done_.wait(lock, done);
@@ -58,12 +102,7 @@ void Prefetcher::wait_for(const Job& job) {
                " ms for a batch (DataLoaderOptions::timeout)");
 }
 
-double Prefetcher::work_seconds() {
-  std::lock_guard lock(mutex_);
-  return work_seconds_;
-}
-
-Prefetcher::Result Prefetcher::answer(size_t worker, const Request& request) {
+Prefetcher::Result Prefetcher::State::answer(size_t worker, const Request& request) {
   const auto start = std::chrono::steady_clock::now();
   Result result = work_(worker, request);
   const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
@@ -72,7 +111,7 @@ Prefetcher::Result Prefetcher::answer(size_t worker, const Request& request) {
   return result;
 }
 
-void Prefetcher::refill() {
+void Prefetcher::State::refill() {
   while (!exhausted_ && open_.size() < ahead_) {
     std::optional<Request> request = next_request_();
     exhausted_ = !request;
@@ -88,7 +127,7 @@ void Prefetcher::refill() {
   }
 }
 
-void Prefetcher::run(size_t worker) {
+void Prefetcher::State::run(size_t worker) {
   const SerialGuard serial;
   const NoGradGuard no_grad;
   for (;;) {
@@ -106,7 +145,7 @@ void Prefetcher::run(size_t worker) {
     {
       std::lock_guard lock(mutex_);
       job->done = true;
-      job.reset();  // the consumer's reference is now the last, so the job is destroyed on the consumer's thread
+      job.reset();  // so that the consumer's reference is the last, and the job is destroyed on the consumer's thread
     }
     done_.notify_one();
   }

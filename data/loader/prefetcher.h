@@ -2,15 +2,10 @@
 // make batches. It does not depend on the type of a batch, so it is compiled only once.
 #pragma once
 
-#include <condition_variable>
 #include <cstddef>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <vector>
 
 #include <gradus/core/runtime/clock.h>
@@ -31,7 +26,9 @@ class Prefetcher {
   Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
              std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Waits for the requests that workers are processing. Requests in the queue are dropped.
-  ~Prefetcher() { stop(); }
+  ~Prefetcher();
+  Prefetcher(const Prefetcher&) = delete;
+  Prefetcher& operator=(const Prefetcher&) = delete;
 
   /// Returns the results in the order of the requests, and null after the last one. If `work` threw an exception for
   /// the request, rethrows it.
@@ -40,30 +37,8 @@ class Prefetcher {
   double work_seconds();
 
  private:
-  struct Job {
-    Request request;
-    bool done = false;
-    Result result;
-    std::exception_ptr error;
-  };
-
-  void run(size_t worker);
-  Result answer(size_t worker, const Request& request);
-  void wait_for(const Job& job);
-  void refill();
-  void stop();
-
-  const size_t ahead_;
-  const NextRequest next_request_;
-  const Work work_;
-  const std::optional<std::chrono::milliseconds> timeout_;
-  bool exhausted_ = false, stop_ = false;
-  double work_seconds_ = 0;
-  std::mutex mutex_;
-  std::condition_variable wake_, done_;
-  std::deque<std::shared_ptr<Job>> open_;    // jobs whose results the consumer has not taken yet, in order
-  std::deque<std::shared_ptr<Job>> queued_;  // the open jobs that no worker has started yet
-  std::vector<std::thread> threads_;
+  struct State;  // in the .cpp, because <thread> and <deque> are long headers
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace gradus::data

@@ -13,7 +13,6 @@
 #include <iosfwd>
 #include <memory>
 #include <optional>
-#include <set>
 #include <span>
 #include <string>
 #include <typeinfo>
@@ -236,7 +235,7 @@ class Module : public std::enable_shared_from_this<Module> {
   void convert(std::optional<Device> device, std::optional<DType> dtype, bool non_blocking);
   /// Adds all parameters and buffers of this module and its submodules to `state`. A tensor that has several names is
   /// added under each of them. Also adds the names that a loaded state may lack to `optional`.
-  void collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const;
+  void collect_state(const std::string& prefix, StateDict& state, std::vector<std::string>& optional) const;
   void add_child(std::string name, std::shared_ptr<Module> module);
   void replace_child(const std::string& name, std::shared_ptr<Module> module);
   void adopt(const std::string& name, Module& child);

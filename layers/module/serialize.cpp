@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/ops/creation.h>
@@ -35,25 +34,25 @@ bool is_optional(const Module& module, const std::string& buffer) {
 
 }  // namespace
 
-void Module::collect_state(const std::string& prefix, StateDict& state, std::set<std::string>& optional) const {
+void Module::collect_state(const std::string& prefix, StateDict& state, std::vector<std::string>& optional) const {
   for (const auto* tensors : {&parameters_, &buffers_})
     for (const auto& item : *tensors) {
       if (item->defined()) state.append(prefix + item.key(), item->detach());
-      if (is_optional(*this, item.key())) optional.insert(prefix + item.key());
+      if (is_optional(*this, item.key())) optional.push_back(prefix + item.key());
     }
   for (const auto& child : children_) child.value()->collect_state(prefix + child.key() + ".", state, optional);
 }
 
 StateDict Module::state_dict() const {
   StateDict state("Key");
-  std::set<std::string> optional;
+  std::vector<std::string> optional;
   collect_state("", state, optional);
   return state;
 }
 
 IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
   StateDict own("Key");
-  std::set<std::string> optional;
+  std::vector<std::string> optional;
   collect_state("", own, optional);
   IncompatibleKeys keys;
   gradus::detail::Message problems, wrong_sizes;
@@ -62,7 +61,7 @@ IncompatibleKeys Module::load_state_dict(const StateDict& state, bool strict) {
     if (!source) {
       // A file may contain a tied tensor under only one of its names, so this key is not missing if another name of the
       // same tensor is present.
-      bool provided = optional.contains(item.key());
+      bool provided = std::ranges::count(optional, item.key()) > 0;
       for (const auto& other : own)
         provided = provided || (state.contains(other.key()) && same_elements(item->array(), other->array()));
       if (!provided) keys.missing_keys.push_back(item.key());

@@ -19,10 +19,6 @@ struct Accepted {
 
 }  // namespace
 
-size_t part_of(size_t index, const std::vector<size_t>& ends) {
-  return static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
-}
-
 Selection select_listed(std::vector<size_t> indices) {
   const auto list = std::make_shared<const std::vector<size_t>>(std::move(indices));
   const auto at = [list](size_t place) {
@@ -98,6 +94,10 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
 }  // namespace gradus::data::detail
 
 namespace gradus::data::datasets::detail {
+
+size_t part_of(size_t index, const std::vector<size_t>& ends) {
+  return static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
+}
 
 std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);

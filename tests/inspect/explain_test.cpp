@@ -71,7 +71,7 @@ TEST_CASE("explain lists kernels with their reasons, and what is saved until whe
   CHECK(first.name == "conv2d_bias_relu");
   CHECK(first.backend == "openmp");
   CHECK_THAT(first.implementation, contains("direct"));
-  CHECK(first.reason == "channels do not fill vectors");
+  CHECK(first.reason == "few channels, in vectors of neighbouring pixels");
   CHECK(first.op == "conv2d_relu");
   CHECK(first.module == "0");
   CHECK_FALSE(first.backward);
@@ -108,7 +108,7 @@ TEST_CASE("explain lists kernels with their reasons, and what is saved until whe
   CHECK(any_of(explanation.smaller, "mixed precision"));
 
   const std::string text = explanation.str(), page = explanation.html("LeNet & more");
-  CHECK_THAT(text, contains("between kernels") && contains("channels do not fill vectors") && contains("kept by"));
+  CHECK_THAT(text, contains("between kernels") && contains("few channels, in vectors") && contains("kept by"));
   CHECK_THAT(page, contains("<svg") && contains("LeNet &amp; more") && contains("0: conv2d_relu"));
   CHECK(page.find("src=") == std::string::npos);  // the page loads no other files
   CHECK(page.find("href=") == std::string::npos);

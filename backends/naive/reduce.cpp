@@ -21,16 +21,15 @@ namespace {
 template <class T, class U>
 using total_t = std::conditional_t<is_floating(dtype_of<U>), double, accumulate_t<T>>;
 
-// Computes each element of y from the elements of x that are reduced to it: total = start(address of the first one),
+// Computes each element of y from the elements of x that are reduced to it: total = start(index of the first one),
 // then total = step(total, element) for all of them, the first included, then y = finish(total).
 template <class T, class U, class Start, class Step, class Finish = std::identity>
 void fold(const View& x, uint32_t axes, const MutableView& y, const Start& start, const Step& step,
           const Finish& finish = {}) {
   const Shape inner = only_axes(x.shape, axes);
   for_each(y.shape, {&x.strides, &y.strides}, [&](const int64_t* outer) {
-    const T* in = x.as<T>() + outer[0];
-    auto total = start(in);
-    for_each(inner, {&x.strides}, [&](const int64_t* at) { total = step(total, in[at[0]]); });
+    auto total = start(outer[0]);
+    for_each(inner, {&x.strides}, [&](const int64_t* at) { total = step(total, x.as<T>()[outer[0] + at[0]]); });
     y.as<U>()[outer[1]] = scalar::convert<U>(finish(total));
   });
 }
@@ -39,7 +38,7 @@ template <class T, class U>
 void accumulate(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
   using A = total_t<T, U>;
   const auto count = static_cast<double>(numel_of(only_axes(x.shape, axes)));
-  const auto start = [&](const T*) { return A(op == ReduceOp::prod); };  // 1 for products, 0 for sums
+  const auto start = [&](int64_t) { return A(op == ReduceOp::prod); };  // 1 for products, 0 for sums
   const auto step = [&](A total, T element) {
     return op == ReduceOp::prod ? wrapping_product(total, static_cast<A>(element)) : total + static_cast<A>(element);
   };
@@ -52,7 +51,7 @@ void accumulate(ReduceOp op, const View& x, uint32_t axes, const MutableView& y)
 template <BinaryOp op, class T>
 void extreme(const View& x, uint32_t axes, const MutableView& y) {
   using C = compute_t<T>;
-  const auto start = [](const T* in) { return static_cast<C>(*in); };
+  const auto start = [&](int64_t first) { return static_cast<C>(x.as<T>()[first]); };
   const auto step = [](C best, T element) { return scalar::Binary<op>::apply(best, static_cast<C>(element)); };
   fold<T, T>(x, axes, y, start, step);
 }
@@ -60,7 +59,7 @@ void extreme(const View& x, uint32_t axes, const MutableView& y) {
 // all: no element is zero. any: some element is not zero.
 template <class T>
 void logical(const View& x, uint32_t axes, bool all, const MutableView& y) {
-  const auto start = [&](const T*) { return all; };
+  const auto start = [&](int64_t) { return all; };
   const auto step = [&](bool result, T element) {
     const bool is_set = scalar::convert<bool>(element);
     return all ? result && is_set : result || is_set;

@@ -39,8 +39,8 @@ inline double tile_step(double rows, double vectors) {
 inline double tile_steps(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
   const auto panels = static_cast<double>(ceil_div(rows, tile_rows));
   const double height = static_cast<double>(rows) / panels;
-  const int64_t rest = columns % tile.columns;
-  return panels * (static_cast<double>(columns / tile.columns) * tile_step(height, 2) +
+  const int64_t full_tiles = columns / tile.columns, rest = columns % tile.columns;
+  return panels * (static_cast<double>(full_tiles) * tile_step(height, 2) +
                    (rest > 0 ? tile_step(height, rest > tile.vector ? 2 : 1) : 0));
 }
 inline double tile_count(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {

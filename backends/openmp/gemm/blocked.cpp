@@ -185,7 +185,7 @@ KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double d
   const Registers tile = p.tile();
   // A tile of B that does not fit in the first-level cache comes from the second one for each panel of A.
   constexpr double kFirstLevelBytes = 32 << 10, kVectorBytes = 64;
-  const double tile_bytes = steps / depth_blocks * static_cast<double>(tile.columns / tile.vector) * kVectorBytes;
+  const double tile_bytes = steps / depth_blocks * whole_quotient(tile.columns, tile.vector) * kVectorBytes;
   KernelWork work = {tile_steps(tile, tile.rows, rows, p.columns) * steps};
   work[kCBytes] = static_cast<double>(rows) * static_cast<double>(p.columns * p.element()) * (2 * depth_blocks - 1);
   work[kTiles] = tile_count(tile, tile.rows, rows, p.columns) * depth_blocks;
@@ -224,7 +224,7 @@ void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, doub
   const int64_t rest = columns % tile.columns;
   if (across == 1) {
     constexpr double kVectorBytes = 64;
-    work[kCopied] += times * steps * static_cast<double>((columns - rest) / tile.vector) * kVectorBytes;
+    work[kCopied] += times * steps * whole_quotient(columns - rest, tile.vector) * kVectorBytes;
     work[kGathered] += times * steps * static_cast<double>(rest);
     work[kPackedRows] += columns > 0 ? times * steps : 0;
   } else if (along == 1) {

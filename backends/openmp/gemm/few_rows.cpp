@@ -134,7 +134,8 @@ KernelWork dots_work(const GemmProblem& problem) {
     for_panels(p.rows, tile.dot_rows, false, [&](int64_t height, int64_t count) {
       const auto rows = static_cast<double>(height), number = static_cast<double>(count);
       const int64_t together = height == 1 ? 8 : 4;
-      const auto tiles = static_cast<double>(p.columns / together), rest = static_cast<double>(p.columns % together);
+      const double tiles = whole_quotient(p.columns, together);
+      const auto rest = static_cast<double>(p.columns % together);
       work[kMultiplyAdds] +=
           number * steps * (tiles * tile_step(rows, static_cast<double>(together)) + rest * tile_step(rows, 1));
       work[kPasses] += number * (tiles + rest);
@@ -159,7 +160,7 @@ KernelWork combine_work(const GemmProblem& problem) {
     for_panels(p.rows, 4, true, [&](int64_t height, int64_t count) {
       const auto rows = static_cast<double>(height), number = static_cast<double>(count);
       const int64_t together = height == 1 ? 8 : 4 * tile.dot_rows / height;
-      const auto passes = static_cast<double>(p.depth / together + p.depth % together);
+      const double passes = whole_quotient(p.depth, together) + static_cast<double>(p.depth % together);
       work[kMultiplyAdds] += number * depth * vectors * rows;
       work[kCVectors] += number * rows * vectors * passes;
       work[kPasses] += number * passes * static_cast<double>(chunks);

@@ -35,12 +35,17 @@ inline double tile_step(double rows, double vectors) {
   constexpr double kInFlight = 8;
   return std::max({rows * vectors, rows + vectors, kInFlight});
 }
-/// The same for all tiles of `rows` by `columns` sums.
+/// a / b, rounded down.
+inline double whole_quotient(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return static_cast<double>(quotient);
+}
+/// The multiply-adds of all tiles of `rows` by `columns` sums in a step along the depth.
 inline double tile_steps(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
   const auto panels = static_cast<double>(ceil_div(rows, tile_rows));
   const double height = static_cast<double>(rows) / panels;
-  const int64_t full_tiles = columns / tile.columns, rest = columns % tile.columns;
-  return panels * (static_cast<double>(full_tiles) * tile_step(height, 2) +
+  const int64_t rest = columns % tile.columns;
+  return panels * (whole_quotient(columns, tile.columns) * tile_step(height, 2) +
                    (rest > 0 ? tile_step(height, rest > tile.vector ? 2 : 1) : 0));
 }
 inline double tile_count(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {

@@ -62,7 +62,7 @@ void set_cpu_isa(CpuIsa isa) {
   current() = isa;
 }
 
-const openmp_detail::KernelTable& openmp_detail::kernel_table(CpuIsa isa) {
+const openmp_detail::KernelTable& openmp_detail::kernel_table([[maybe_unused]] CpuIsa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case CpuIsa::avx512: return avx512_table();

@@ -7,9 +7,9 @@
 // those that can run is chosen. This depends on the problem and the table only, so results are the same from run to
 // run.
 //
-// A device without factors of its own uses those of the first device in the table, with its own limits. The environment
-// variable GRADUS_TUNING names a file with a table for the user's machine; its lines replace those of the built-in
-// table.
+// If the table has no factors for a device, the device's own limits are combined with the factors of the first device
+// in the table. The environment variable GRADUS_TUNING names a file with a table for the user's machine; its lines
+// replace those of the built-in table.
 #pragma once
 
 #include <array>
@@ -176,7 +176,7 @@ class KernelFamily {
     return best;
   }
 
-  /// The number of threads for which problems of this device are to be compared.
+  /// The number of threads for which the table compares algorithms on this device.
   int threads(size_t device) const { return threads_[device]; }
   /// The algorithm's name with the device, for observers.
   const char* implementation(size_t device, size_t algorithm) const {

@@ -62,8 +62,8 @@ class Profiler final : public Observer {
     std::string name, module;  ///< the operator or kernel that ran at this time, and its layer
   };
 
-  /// The operators that the program calls, sorted by self time. A backward pass is the operator "backward"; each kind
-  /// of node that it runs has a row of its own.
+  /// The operators that the program calls, sorted by self time. A backward pass is the operator "backward"; the
+  /// table has another row for each kind of node that the pass runs.
   std::vector<Row> operators() const;
   std::vector<Row> kernels() const;
   /// Layers and the modules that contain them, in the order of their first use.

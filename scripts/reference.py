@@ -13,8 +13,9 @@ import sys
 FOLDERS = ["autograd", "compat", "core", "data", "distributed", "graph", "inspect", "layers", "onnx", "optim",
            "training"]
 # Not for users: how kernels, process groups and graphs are made.
-INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_interceptor|kernel_args|array/strided_loop)|"
-                      r"graph/|onnx/(?!export\.)|optim/optimizer_state|compat/libtorch|inspect/explain/explain_parts|"
+INTERNAL = re.compile(r"^(core/(composites/|formulas/(?!optimizer_rules)|backend_interceptor|kernel_args|kernel_choice|"
+                      r"array/strided_loop)|graph/|onnx/(?!export\.)|optim/optimizer_state|compat/libtorch|"
+                      r"inspect/explain/explain_parts|"
                       r"distributed/(comm/(local|mpi|nccl|shm|tcp)|elastic|launcher)/)")
 BUDGET = "docs/undocumented.txt"
 OVERVIEW = "docs/reference.md"

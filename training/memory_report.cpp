@@ -257,7 +257,7 @@ class Reporter {
     report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
                           constants + report_.static_arena;
     // Adds the kernels' workspace and the offset of the random generator (an int64_t). On a GPU, the arena already
-    // includes the workspace, and the captured graph has an offset of its own, so two offsets are added.
+    // includes the workspace, and the captured graph keeps a second offset, so two offsets are added.
     report_.static_peak +=
         device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
   }

@@ -136,7 +136,8 @@ Labelled contracted(Labelled a, Labelled b, const Labels& needed) {
 }
 
 // Returns true if forward and the gradient of each operand are a single sum or product, so that half types need no
-// float32 in between: no operand has a label of its own that is summed, and no dimension of size 1 is broadcast.
+// float32 in between. That is so if every label that is summed belongs to both operands, and no dimension of size 1 is
+// broadcast.
 bool is_one_product(const std::vector<Labelled>& terms, const Labels& output) {
   if (terms.size() != 2) return terms.size() == 1;
   const auto fits = [&](const Labelled& operand, const Labelled& other) {

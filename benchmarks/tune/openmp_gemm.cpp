@@ -1,5 +1,5 @@
-// Matrix products on the openmp backend. A problem is "TYPE ORDER ROWS COLUMNS DEPTH PRODUCTS"; the order is n or t for A
-// and for B: row-major, or transposed as the weights of a linear layer are.
+// Matrix products on the openmp backend. A problem is "TYPE ORDER ROWS COLUMNS DEPTH PRODUCTS". The order has a letter
+// for A and one for B: n if the matrix is row-major, t if it is transposed, as the weights of a linear layer are.
 #include <sstream>
 
 #include <gradus/backends/openmp/gemm/gemm.h>

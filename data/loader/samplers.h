@@ -178,7 +178,8 @@ class DistributedSequentialSampler : public DistributedSampler {
       : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/false) {}
 };
 
-/// Makes batches of its own batch_size and ignores the loader's batch_size (torch.utils.data.BatchSampler):
+/// Divides the samples of another sampler into batches of `batch_size`. The loader then ignores the batch_size of its
+/// options (torch.utils.data.BatchSampler):
 ///   make_data_loader(dataset, BatchSampler(WeightedRandomSampler(weights, 1000), 32, /*drop_last=*/true), {});
 template <class Inner>
 class BatchSampler : public Sampler {

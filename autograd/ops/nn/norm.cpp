@@ -25,7 +25,7 @@ struct NormGeometry {
 // The running statistics that the caller passed; arrays that it did not pass are undefined.
 struct Running {
   ops::KeptStatistics kept;
-  bool use = false;  // x is normalised with them instead of its own statistics
+  bool use = false;  // true: they normalise x; false: the statistics of x itself do
 };
 
 // y = (x - mean) / sqrt(variance + eps) * weight + bias, or the ReLU of that plus residual

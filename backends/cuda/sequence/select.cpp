@@ -6,9 +6,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The bytes of shared memory that a block needs. It keeps 16 rows of its own operand, a tile of the other operand, a
-// number for each row of the tile, and `matrices` matrices of 16 rows and `length` columns, where `length` is the
-// number of the other operand's rows.
+// The bytes of shared memory that a block needs. The block computes 16 rows of one operand (queries, or keys in a
+// backward pass) against all `length` rows of the other operand. It stores these 16 rows, a tile of the other operand,
+// a number for each row of the tile, and `matrices` matrices of 16 rows and `length` columns.
 size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
   const int numbers = kAttentionRows * head + kAttentionTile * (head + kAttentionPad) + kAttentionTile +
                       matrices * kAttentionRows * attention_pitch(static_cast<int>(length));

@@ -207,16 +207,13 @@ using gradus::silu, gradus::softsign, gradus::tanh, gradus::tanhshrink;
 // ---- Layers ----
 
 /// y = max(x, 0).
-using ReLUImpl = detail::FunctionLayer<class ReLU, functional::relu>;
-GRADUS_MODULE(ReLU);
+GRADUS_LAYER(ReLU, detail::FunctionLayer<ReLUImpl, functional::relu>);
 
 /// y = min(max(x, 0), 6).
-using ReLU6Impl = detail::FunctionLayer<class ReLU6, functional::relu6>;
-GRADUS_MODULE(ReLU6);
+GRADUS_LAYER(ReLU6, detail::FunctionLayer<ReLU6Impl, functional::relu6>);
 
 /// y = x for x > 0, else negative_slope x.
-using LeakyReLUImpl = detail::FunctionLayer<class LeakyReLU, functional::leaky_relu>;
-GRADUS_MODULE(LeakyReLU);
+GRADUS_LAYER(LeakyReLU, detail::FunctionLayer<LeakyReLUImpl, functional::leaky_relu>);
 
 /// y = x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r
 /// is the mean of lower and upper.
@@ -231,53 +228,42 @@ struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
 GRADUS_MODULE(RReLU);
 
 /// y = x for x > 0, else alpha (exp(x) - 1).
-using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
-GRADUS_MODULE(ELU);
+GRADUS_LAYER(ELU, detail::FunctionLayer<ELUImpl, functional::elu>);
 
 /// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
-using SELUImpl = detail::FunctionLayer<class SELU, functional::selu>;
-GRADUS_MODULE(SELU);
+GRADUS_LAYER(SELU, detail::FunctionLayer<SELUImpl, functional::selu>);
 
 /// y = x for x > 0, else alpha (exp(x / alpha) - 1).
-using CELUImpl = detail::FunctionLayer<class CELU, functional::celu>;
-GRADUS_MODULE(CELU);
+GRADUS_LAYER(CELU, detail::FunctionLayer<CELUImpl, functional::celu>);
 
 /// y = x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
 /// `approximate` is "none" or "tanh".
-using GELUImpl = detail::FunctionLayer<class GELU, functional::gelu>;
-GRADUS_MODULE(GELU);
+GRADUS_LAYER(GELU, detail::FunctionLayer<GELUImpl, functional::gelu>);
 
 /// y = x sigmoid(x).
-using SiLUImpl = detail::FunctionLayer<class SiLU, functional::silu>;
-GRADUS_MODULE(SiLU);
+GRADUS_LAYER(SiLU, detail::FunctionLayer<SiLUImpl, functional::silu>);
 
 /// y = x tanh(softplus(x)).
-using MishImpl = detail::FunctionLayer<class Mish, functional::mish>;
-GRADUS_MODULE(Mish);
+GRADUS_LAYER(Mish, detail::FunctionLayer<MishImpl, functional::mish>);
 
 /// y = log(1 + exp(beta x)) / beta, but y = x where beta x > threshold.
-using SoftplusImpl = detail::FunctionLayer<class Softplus, functional::softplus>;
-GRADUS_MODULE(Softplus);
+GRADUS_LAYER(Softplus, detail::FunctionLayer<SoftplusImpl, functional::softplus>);
 
 /// y = x / (1 + |x|).
-using SoftsignImpl = detail::FunctionLayer<class Softsign, functional::softsign>;
-GRADUS_MODULE(Softsign);
+GRADUS_LAYER(Softsign, detail::FunctionLayer<SoftsignImpl, functional::softsign>);
 
 /// y = x moved towards 0 by lambda, and y = 0 within [-lambda, lambda].
-using SoftshrinkImpl = detail::FunctionLayer<class Softshrink, functional::softshrink>;
-GRADUS_MODULE(Softshrink);
+GRADUS_LAYER(Softshrink, detail::FunctionLayer<SoftshrinkImpl, functional::softshrink>);
 
 /// y = x outside of [-lambda, lambda], else 0.
-using HardshrinkImpl = detail::FunctionLayer<class Hardshrink, functional::hardshrink>;
-GRADUS_MODULE(Hardshrink);
+GRADUS_LAYER(Hardshrink, detail::FunctionLayer<HardshrinkImpl, functional::hardshrink>);
 
 /// y = x - tanh(x).
-using TanhshrinkImpl = detail::FunctionLayer<class Tanhshrink, functional::tanhshrink>;
-GRADUS_MODULE(Tanhshrink);
+GRADUS_LAYER(Tanhshrink, detail::FunctionLayer<TanhshrinkImpl, functional::tanhshrink>);
 
 /// y = x clamped to [min_val, max_val]. An empty range is a ValueError.
-struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardtanh> {
-  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayerBase(options_) { HardtanhImpl::reset(); }
+struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> {
+  explicit HardtanhImpl(const HardtanhOptions& options_ = {}) : FunctionLayer(options_) { HardtanhImpl::reset(); }
   void reset() override {
     GRADUS_CHECK(options.max_val() > options.min_val(), ValueError, "Hardtanh from ", options.min_val(), " to ",
                  options.max_val(), ": max_val must be greater than min_val");
@@ -286,46 +272,37 @@ struct HardtanhImpl : detail::FunctionLayerBase<HardtanhImpl, functional::hardta
 GRADUS_MODULE(Hardtanh);
 
 /// y = relu6(x + 3) / 6.
-using HardsigmoidImpl = detail::FunctionLayer<class Hardsigmoid, functional::hardsigmoid>;
-GRADUS_MODULE(Hardsigmoid);
+GRADUS_LAYER(Hardsigmoid, detail::FunctionLayer<HardsigmoidImpl, functional::hardsigmoid>);
 
 /// y = x relu6(x + 3) / 6.
-using HardswishImpl = detail::FunctionLayer<class Hardswish, functional::hardswish>;
-GRADUS_MODULE(Hardswish);
+GRADUS_LAYER(Hardswish, detail::FunctionLayer<HardswishImpl, functional::hardswish>);
 
 /// y = x where x > threshold, else value.
-struct ThresholdImpl : detail::FunctionLayerBase<ThresholdImpl, functional::threshold> {
-  using FunctionLayerBase::FunctionLayerBase;
-  ThresholdImpl(double threshold, double value) : FunctionLayerBase(ThresholdOptions(threshold, value)) {}
+struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
+  using FunctionLayer::FunctionLayer;
+  ThresholdImpl(double threshold, double value) : FunctionLayer(ThresholdOptions(threshold, value)) {}
 };
 GRADUS_MODULE(Threshold);
 
 /// y = 1 / (1 + exp(-x)).
-using SigmoidImpl = detail::FunctionLayer<class Sigmoid, functional::sigmoid>;
-GRADUS_MODULE(Sigmoid);
+GRADUS_LAYER(Sigmoid, detail::FunctionLayer<SigmoidImpl, functional::sigmoid>);
 
 /// y = log(sigmoid(x)), computed without overflow.
-using LogSigmoidImpl = detail::FunctionLayer<class LogSigmoid, functional::logsigmoid>;
-GRADUS_MODULE(LogSigmoid);
+GRADUS_LAYER(LogSigmoid, detail::FunctionLayer<LogSigmoidImpl, functional::logsigmoid>);
 
-using TanhImpl = detail::FunctionLayer<class Tanh, functional::tanh>;
-GRADUS_MODULE(Tanh);
+GRADUS_LAYER(Tanh, detail::FunctionLayer<TanhImpl, functional::tanh>);
 
 /// y = a sigmoid(b), where a and b are the halves of x along dim.
-using GLUImpl = detail::FunctionLayer<class GLU, functional::glu>;
-GRADUS_MODULE(GLU);
+GRADUS_LAYER(GLU, detail::FunctionLayer<GLUImpl, functional::glu>);
 
 /// y = exp(x) / sum(exp(x)) along dim.
-using SoftmaxImpl = detail::FunctionLayer<class Softmax, functional::softmax>;
-GRADUS_MODULE(Softmax);
+GRADUS_LAYER(Softmax, detail::FunctionLayer<SoftmaxImpl, functional::softmax>);
 
 /// y = softmax(-x) along dim.
-using SoftminImpl = detail::FunctionLayer<class Softmin, functional::softmin>;
-GRADUS_MODULE(Softmin);
+GRADUS_LAYER(Softmin, detail::FunctionLayer<SoftminImpl, functional::softmin>);
 
 /// y = log(softmax(x)) along dim, computed without overflow.
-using LogSoftmaxImpl = detail::FunctionLayer<class LogSoftmax, functional::log_softmax>;
-GRADUS_MODULE(LogSoftmax);
+GRADUS_LAYER(LogSoftmax, detail::FunctionLayer<LogSoftmaxImpl, functional::log_softmax>);
 
 /// Softmax over the channels of images (N, C, H, W) or (C, H, W).
 struct Softmax2dImpl : detail::Layer<Softmax2dImpl> {

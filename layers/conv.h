@@ -139,10 +139,9 @@ struct ConvBase : Module {
 };
 
 /// A layer that calls the operator kConvolve: conv1d, conv2d or conv2d_relu.
-template <class HolderType, size_t D, auto kConvolve>
-struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOptions<D>>> {
-  using Holder = HolderType;
-  using LayerOf<ConvLayer, ConvBase<ConvOptions<D>>>::LayerOf;
+template <class Derived, size_t D, auto kConvolve>
+struct ConvLayer : LayerOf<Derived, ConvBase<ConvOptions<D>>> {
+  using LayerOf<Derived, ConvBase<ConvOptions<D>>>::LayerOf;
   Tensor forward(const Tensor& x) {
     const auto frame = this->enter();
     const ConvOptions<D>& own = this->options;
@@ -154,10 +153,9 @@ struct ConvLayer : LayerOf<ConvLayer<HolderType, D, kConvolve>, ConvBase<ConvOpt
 };
 
 /// A layer that calls the operator kConvolve: conv_transpose1d or conv_transpose2d.
-template <class HolderType, size_t D, auto kConvolve>
-struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>, ConvBase<ConvTransposeOptions<D>>> {
-  using Holder = HolderType;
-  using LayerOf<ConvTransposeLayer, ConvBase<ConvTransposeOptions<D>>>::LayerOf;
+template <class Derived, size_t D, auto kConvolve>
+struct ConvTransposeLayer : LayerOf<Derived, ConvBase<ConvTransposeOptions<D>>> {
+  using LayerOf<Derived, ConvBase<ConvTransposeOptions<D>>>::LayerOf;
   Tensor forward(const Tensor& x, const std::optional<IntArrayRef>& output_size = std::nullopt) {
     const auto frame = this->enter();
     const ConvTransposeOptions<D>& own = this->options;
@@ -170,28 +168,23 @@ struct ConvTransposeLayer : LayerOf<ConvTransposeLayer<HolderType, D, kConvolve>
 
 /// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
 /// stride + 1. Parameter `weight` (out, in / groups, kernel).
-using Conv1dImpl = detail::ConvLayer<class Conv1d, 1, conv1d>;
-GRADUS_MODULE(Conv1d);
+GRADUS_LAYER(Conv1d, detail::ConvLayer<Conv1dImpl, 1, conv1d>);
 
 /// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
 /// in / groups, height, width).
-using Conv2dImpl = detail::ConvLayer<class Conv2d, 2, conv2d>;
-GRADUS_MODULE(Conv2d);
+GRADUS_LAYER(Conv2d, detail::ConvLayer<Conv2dImpl, 2, conv2d>);
 
 /// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
-using ConvReLU2dImpl = detail::ConvLayer<class ConvReLU2d, 2, conv2d_relu>;
-GRADUS_MODULE(ConvReLU2d);
+GRADUS_LAYER(ConvReLU2d, detail::ConvLayer<ConvReLU2dImpl, 2, conv2d_relu>);
 
 /// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
 /// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
 /// chosen to produce it.
-using ConvTranspose1dImpl = detail::ConvTransposeLayer<class ConvTranspose1d, 1, conv_transpose1d>;
-GRADUS_MODULE(ConvTranspose1d);
+GRADUS_LAYER(ConvTranspose1d, detail::ConvTransposeLayer<ConvTranspose1dImpl, 1, conv_transpose1d>);
 
 /// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
-using ConvTranspose2dImpl = detail::ConvTransposeLayer<class ConvTranspose2d, 2, conv_transpose2d>;
-GRADUS_MODULE(ConvTranspose2d);
+GRADUS_LAYER(ConvTranspose2d, detail::ConvTransposeLayer<ConvTranspose2dImpl, 2, conv_transpose2d>);
 
 }  // namespace nn
 }  // namespace gradus

@@ -54,10 +54,9 @@ namespace detail {
 
 /// Base of all dropout layers. forward() calls kFunction with the options and the mode (training or evaluation) of the
 /// layer. A p outside of [0, 1] is a ValueError.
-template <class HolderType, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
-struct DropoutLayer : Layer<DropoutLayer<HolderType, FuncOptions, kFunction>, DropoutOptions> {
-  using Holder = HolderType;
-  explicit DropoutLayer(const DropoutOptions& options_ = {}) : Layer<DropoutLayer, DropoutOptions>(options_) {
+template <class Derived, class FuncOptions, Tensor (*kFunction)(const Tensor&, const FuncOptions&, Loc)>
+struct DropoutLayer : Layer<Derived, DropoutOptions> {
+  explicit DropoutLayer(const DropoutOptions& options_ = {}) : Layer<Derived, DropoutOptions>(options_) {
     GRADUS_CHECK(options_.p() >= 0 && options_.p() <= 1, ValueError, "dropout probability must be in [0, 1], got ",
                  options_.p());
   }
@@ -71,22 +70,18 @@ struct DropoutLayer : Layer<DropoutLayer<HolderType, FuncOptions, kFunction>, Dr
 }  // namespace detail
 
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p).
-using DropoutImpl = detail::DropoutLayer<class Dropout, functional::DropoutFuncOptions, functional::dropout>;
-GRADUS_MODULE(Dropout);
+GRADUS_LAYER(Dropout, detail::DropoutLayer<DropoutImpl, functional::DropoutFuncOptions, functional::dropout>);
 
 /// Drops whole channels of x (N, C, H, W) or (C, H, W).
-using Dropout2dImpl = detail::DropoutLayer<class Dropout2d, functional::Dropout2dFuncOptions, functional::dropout2d>;
-GRADUS_MODULE(Dropout2d);
+GRADUS_LAYER(Dropout2d, detail::DropoutLayer<Dropout2dImpl, functional::Dropout2dFuncOptions, functional::dropout2d>);
 
 /// Drops elements of x so that a mean of 0 and a variance of 1 are preserved, for nets with SELU.
-using AlphaDropoutImpl =
-    detail::DropoutLayer<class AlphaDropout, functional::AlphaDropoutFuncOptions, functional::alpha_dropout>;
-GRADUS_MODULE(AlphaDropout);
+GRADUS_LAYER(AlphaDropout,
+             detail::DropoutLayer<AlphaDropoutImpl, functional::AlphaDropoutFuncOptions, functional::alpha_dropout>);
 
 /// Like AlphaDropout, but drops whole channels of x (N, C, …).
-using FeatureAlphaDropoutImpl =
-    detail::DropoutLayer<class FeatureAlphaDropout, functional::FeatureAlphaDropoutFuncOptions,
-                         functional::feature_alpha_dropout>;
-GRADUS_MODULE(FeatureAlphaDropout);
+GRADUS_LAYER(FeatureAlphaDropout,
+             detail::DropoutLayer<FeatureAlphaDropoutImpl, functional::FeatureAlphaDropoutFuncOptions,
+                                  functional::feature_alpha_dropout>);
 
 }  // namespace gradus::nn

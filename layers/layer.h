@@ -37,6 +37,11 @@ struct OptionText {
 
 /// Shortens "gradus::nn::Conv2dImpl" to "Conv2d".
 std::string short_type(std::string name);
+/// The short name of a layer's type.
+template <class Layer>
+std::string short_name() {
+  return short_type(platform::demangled(typeid(Layer)));
+}
 
 /// Prints a layer's name and options in LibTorch's format. LayerPrinter(stream, "Name")("a", 1)("b", true); prints
 /// gradus::nn::Name(a=1, b=true).
@@ -68,27 +73,15 @@ concept PrintsItself = requires(const Options& options, LayerPrinter& printer) {
   options.print(printer);
 };
 
-/// Base of all layers. If Derived is a template such as FunctionLayer, its member type Holder gives the layer its
-/// type_name(): "gradus::nn::ELUImpl" for the holder nn::ELU.
-template <class Derived, class Base>
-struct NamedLayer : Cloneable<Derived, Base> {
-  using Cloneable<Derived, Base>::Cloneable;
-  std::string type_name() const override {
-    if constexpr (requires { typename Derived::Holder; })
-      if (typeid(*this) == typeid(Derived)) return platform::demangled(typeid(typename Derived::Holder)) + "Impl";
-    return Base::type_name();
-  }
-};
-
 /// Base of layers with options. The options are printed by their function print(LayerPrinter&), if there is one.
 template <class Derived, class Options = NoOptions, class Base = Module>
-struct Layer : NamedLayer<Derived, Base> {
+struct Layer : Cloneable<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>
   = default;
   explicit Layer(const Options& options_) : options(options_) {}
   void reset() override {}
   void pretty_print(std::ostream& stream) const override {
-    LayerPrinter printer(stream, short_type(this->type_name()));
+    LayerPrinter printer(stream, short_name<Derived>());
     if constexpr (PrintsItself<Options>) options.print(printer);
   }
 
@@ -97,26 +90,28 @@ struct Layer : NamedLayer<Derived, Base> {
 
 /// Base of layers that share the class Base, which holds their options and tensors and prints them.
 template <class Derived, class Base>
-struct LayerOf : NamedLayer<Derived, Base> {
-  using NamedLayer<Derived, Base>::NamedLayer;
+struct LayerOf : Cloneable<Derived, Base> {
+  using Cloneable<Derived, Base>::Cloneable;
   void reset() override { this->register_tensors(); }
-  void pretty_print(std::ostream& stream) const override { this->print(stream, short_type(this->type_name())); }
+  void pretty_print(std::ostream& stream) const override { this->print(stream, short_name<Derived>()); }
 };
 
 /// Base of layers whose forward(x…) is kFunction(x…, options, where), or kFunction(x…, where) without options. The
-/// specialisations take the number of tensors x from the parameters of the function.
+/// specialisations take the number of tensors x from the parameters of the function:
+///   GRADUS_LAYER(ELU, detail::FunctionLayer<ELUImpl, functional::elu>);
 template <class Derived, auto kFunction, class Function = std::remove_pointer_t<decltype(kFunction)>, class... Tensors>
-struct FunctionLayerBase;
+struct FunctionLayer;
 
 template <class Derived, auto kFunction, class... Parameters, class... Tensors>
-struct FunctionLayerBase<Derived, kFunction, Tensor(const Tensor&, Parameters...), Tensors...>
-    : FunctionLayerBase<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor> {
-  using FunctionLayerBase<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor>::FunctionLayerBase;
+struct FunctionLayer<Derived, kFunction, Tensor(const Tensor&, Parameters...), Tensors...>
+    : FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor> {
+  using FunctionLayer<Derived, kFunction, Tensor(Parameters...), Tensors..., Tensor>::FunctionLayer;
 };
 
 template <class Derived, auto kFunction, class Options, class... Tensors>
-requires(!std::same_as<Options, Tensor>) struct FunctionLayerBase<Derived, kFunction, Tensor(const Options&, Loc),
-                                                                  Tensors...> : Layer<Derived, Options> {
+requires(
+    !std::same_as<Options, Tensor>) struct FunctionLayer<Derived, kFunction, Tensor(const Options&, Loc), Tensors...>
+    : Layer<Derived, Options> {
   using Layer<Derived, Options>::Layer;
   Tensor forward(const Tensors&... x) {
     const auto frame = this->enter();
@@ -125,23 +120,22 @@ requires(!std::same_as<Options, Tensor>) struct FunctionLayerBase<Derived, kFunc
 };
 
 template <class Derived, auto kFunction, class... Tensors>
-struct FunctionLayerBase<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derived> {
+struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derived> {
   Tensor forward(const Tensors&... x) {
     const auto frame = this->enter();
     return kFunction(x..., Loc{});
   }
 };
 
-/// A layer that only calls a function. HolderType, which GRADUS_MODULE declares, also names the layer in messages:
-///   using ELUImpl = detail::FunctionLayer<class ELU, functional::elu>;
-///   GRADUS_MODULE(ELU);
-template <class HolderType, auto kFunction>
-struct FunctionLayer : FunctionLayerBase<FunctionLayer<HolderType, kFunction>, kFunction> {
-  using Holder = HolderType;
-  using FunctionLayerBase<FunctionLayer, kFunction>::FunctionLayerBase;
-};
-
 }  // namespace detail
+
+/// Declares the layer NameImpl, which inherits all members and constructors of a base, and its holder Name.
+#define GRADUS_LAYER(Name, ...)     \
+  struct Name##Impl : __VA_ARGS__ { \
+    using LayerBase = __VA_ARGS__;  \
+    using LayerBase::LayerBase;     \
+  };                                \
+  GRADUS_MODULE(Name)
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).
 /// Operators have a last parameter of type SourceLocation, and some an optional parameter before it; both may be

@@ -234,89 +234,70 @@ inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEn
 // ---- Layers ----
 
 /// y = a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
-using CosineSimilarityImpl = detail::FunctionLayer<class CosineSimilarity, functional::cosine_similarity>;
-GRADUS_MODULE(CosineSimilarity);
+GRADUS_LAYER(CosineSimilarity, detail::FunctionLayer<CosineSimilarityImpl, functional::cosine_similarity>);
 
 /// y = the p-norm of a - b + eps along the last dimension.
-using PairwiseDistanceImpl = detail::FunctionLayer<class PairwiseDistance, functional::pairwise_distance>;
-GRADUS_MODULE(PairwiseDistance);
+GRADUS_LAYER(PairwiseDistance, detail::FunctionLayer<PairwiseDistanceImpl, functional::pairwise_distance>);
 
 /// loss = (x - target)².
-using MSELossImpl = detail::FunctionLayer<class MSELoss, functional::mse_loss>;
-GRADUS_MODULE(MSELoss);
+GRADUS_LAYER(MSELoss, detail::FunctionLayer<MSELossImpl, functional::mse_loss>);
 
 /// loss = |x - target|.
-using L1LossImpl = detail::FunctionLayer<class L1Loss, functional::l1_loss>;
-GRADUS_MODULE(L1Loss);
+GRADUS_LAYER(L1Loss, detail::FunctionLayer<L1LossImpl, functional::l1_loss>);
 
 /// With d = |x - target|: loss = d² / (2 beta) where d < beta, else d - beta / 2.
-using SmoothL1LossImpl = detail::FunctionLayer<class SmoothL1Loss, functional::smooth_l1_loss>;
-GRADUS_MODULE(SmoothL1Loss);
+GRADUS_LAYER(SmoothL1Loss, detail::FunctionLayer<SmoothL1LossImpl, functional::smooth_l1_loss>);
 
 /// With d = |x - target|: loss = d² / 2 where d <= delta, else delta (d - delta / 2).
-using HuberLossImpl = detail::FunctionLayer<class HuberLoss, functional::huber_loss>;
-GRADUS_MODULE(HuberLoss);
+GRADUS_LAYER(HuberLoss, detail::FunctionLayer<HuberLossImpl, functional::huber_loss>);
 
 /// loss = exp(x) - target x with log_input, else x - target log(x + eps). The option `full` adds Stirling's
 /// approximation of log(target!).
-using PoissonNLLLossImpl = detail::FunctionLayer<class PoissonNLLLoss, functional::poisson_nll_loss>;
-GRADUS_MODULE(PoissonNLLLoss);
+GRADUS_LAYER(PoissonNLLLoss, detail::FunctionLayer<PoissonNLLLossImpl, functional::poisson_nll_loss>);
 
 /// loss = -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
-using BCELossImpl = detail::FunctionLayer<class BCELoss, functional::binary_cross_entropy>;
-GRADUS_MODULE(BCELoss);
+GRADUS_LAYER(BCELoss, detail::FunctionLayer<BCELossImpl, functional::binary_cross_entropy>);
 
 /// The BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term target
 /// log(sigmoid(x)).
-using BCEWithLogitsLossImpl =
-    detail::FunctionLayer<class BCEWithLogitsLoss, functional::binary_cross_entropy_with_logits>;
-GRADUS_MODULE(BCEWithLogitsLoss);
+GRADUS_LAYER(BCEWithLogitsLoss,
+             detail::FunctionLayer<BCEWithLogitsLossImpl, functional::binary_cross_entropy_with_logits>);
 
 /// loss = target (log target - x) for log-probabilities x. With log_target, target contains logarithms of probabilities
 /// too.
-using KLDivLossImpl = detail::FunctionLayer<class KLDivLoss, functional::kl_div>;
-GRADUS_MODULE(KLDivLoss);
+GRADUS_LAYER(KLDivLoss, detail::FunctionLayer<KLDivLossImpl, functional::kl_div>);
 
 /// loss = log(1 + exp(-target x)), where target is 1 or -1.
-using SoftMarginLossImpl = detail::FunctionLayer<class SoftMarginLoss, functional::soft_margin_loss>;
-GRADUS_MODULE(SoftMarginLoss);
+GRADUS_LAYER(SoftMarginLoss, detail::FunctionLayer<SoftMarginLossImpl, functional::soft_margin_loss>);
 
 /// loss = mean over the C classes of weight times BCEWithLogitsLoss, for x (…, C).
-using MultiLabelSoftMarginLossImpl =
-    detail::FunctionLayer<class MultiLabelSoftMarginLoss, functional::multilabel_soft_margin_loss>;
-GRADUS_MODULE(MultiLabelSoftMarginLoss);
+GRADUS_LAYER(MultiLabelSoftMarginLoss,
+             detail::FunctionLayer<MultiLabelSoftMarginLossImpl, functional::multilabel_soft_margin_loss>);
 
 /// loss = x where target is 1, max(0, margin - x) where target is -1.
-using HingeEmbeddingLossImpl = detail::FunctionLayer<class HingeEmbeddingLoss, functional::hinge_embedding_loss>;
-GRADUS_MODULE(HingeEmbeddingLoss);
+GRADUS_LAYER(HingeEmbeddingLoss, detail::FunctionLayer<HingeEmbeddingLossImpl, functional::hinge_embedding_loss>);
 
 /// loss = max(0, -target (x1 - x2) + margin), where target is 1 or -1.
-using MarginRankingLossImpl = detail::FunctionLayer<class MarginRankingLoss, functional::margin_ranking_loss>;
-GRADUS_MODULE(MarginRankingLoss);
+GRADUS_LAYER(MarginRankingLoss, detail::FunctionLayer<MarginRankingLossImpl, functional::margin_ranking_loss>);
 
 /// loss = max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. With swap, |positive - negative|
 /// replaces |anchor - negative| where it is smaller.
-using TripletMarginLossImpl = detail::FunctionLayer<class TripletMarginLoss, functional::triplet_margin_loss>;
-GRADUS_MODULE(TripletMarginLoss);
+GRADUS_LAYER(TripletMarginLoss, detail::FunctionLayer<TripletMarginLossImpl, functional::triplet_margin_loss>);
 
 /// loss = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
-using CosineEmbeddingLossImpl = detail::FunctionLayer<class CosineEmbeddingLoss, functional::cosine_embedding_loss>;
-GRADUS_MODULE(CosineEmbeddingLoss);
+GRADUS_LAYER(CosineEmbeddingLoss, detail::FunctionLayer<CosineEmbeddingLossImpl, functional::cosine_embedding_loss>);
 
 /// loss = weight[target] max(0, margin - x[target] + x[i])^p, summed over all classes i except target and divided by
 /// the number of classes.
-using MultiMarginLossImpl = detail::FunctionLayer<class MultiMarginLoss, functional::multi_margin_loss>;
-GRADUS_MODULE(MultiMarginLoss);
+GRADUS_LAYER(MultiMarginLoss, detail::FunctionLayer<MultiMarginLossImpl, functional::multi_margin_loss>);
 
 /// loss = -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index
 /// are skipped. If weight (C) is set, each loss is multiplied by weight[target].
-using NLLLossImpl = detail::FunctionLayer<class NLLLoss, functional::nll_loss>;
-GRADUS_MODULE(NLLLoss);
+GRADUS_LAYER(NLLLoss, detail::FunctionLayer<NLLLossImpl, functional::nll_loss>);
 
 /// The NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
 /// target class has probability 1 - e + e / C and every other class e / C.
-using CrossEntropyLossImpl = detail::FunctionLayer<class CrossEntropyLoss, functional::cross_entropy>;
-GRADUS_MODULE(CrossEntropyLoss);
+GRADUS_LAYER(CrossEntropyLoss, detail::FunctionLayer<CrossEntropyLossImpl, functional::cross_entropy>);
 
 }  // namespace nn
 }  // namespace gradus

@@ -171,10 +171,9 @@ namespace detail {
 
 /// Base of the max-pooling layers. forward_with_indices() also returns the int64 index of each maximum: its position in
 /// the sequence, or h * W + w in the image. In adaptive layers it is slow for many windows.
-template <class HolderType, auto kFunction, auto kWithIndices>
-struct MaxPoolLayer : FunctionLayerBase<MaxPoolLayer<HolderType, kFunction, kWithIndices>, kFunction> {
-  using Holder = HolderType;
-  using FunctionLayerBase<MaxPoolLayer, kFunction>::FunctionLayerBase;
+template <class Derived, auto kFunction, auto kWithIndices>
+struct MaxPoolLayer : FunctionLayer<Derived, kFunction> {
+  using FunctionLayer<Derived, kFunction>::FunctionLayer;
   std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
     const auto frame = this->enter();
     return kWithIndices(x, this->options, Loc{});
@@ -184,36 +183,28 @@ struct MaxPoolLayer : FunctionLayerBase<MaxPoolLayer<HolderType, kFunction, kWit
 }  // namespace detail
 
 /// Maximum over windows.
-using MaxPool1dImpl =
-    detail::MaxPoolLayer<class MaxPool1d, functional::max_pool1d, functional::max_pool1d_with_indices>;
-GRADUS_MODULE(MaxPool1d);
+GRADUS_LAYER(MaxPool1d,
+             detail::MaxPoolLayer<MaxPool1dImpl, functional::max_pool1d, functional::max_pool1d_with_indices>);
 
 /// Maximum over windows.
-using MaxPool2dImpl =
-    detail::MaxPoolLayer<class MaxPool2d, functional::max_pool2d, functional::max_pool2d_with_indices>;
-GRADUS_MODULE(MaxPool2d);
+GRADUS_LAYER(MaxPool2d,
+             detail::MaxPoolLayer<MaxPool2dImpl, functional::max_pool2d, functional::max_pool2d_with_indices>);
 
 /// Mean over windows.
-using AvgPool1dImpl = detail::FunctionLayer<class AvgPool1d, functional::avg_pool1d>;
-GRADUS_MODULE(AvgPool1d);
+GRADUS_LAYER(AvgPool1d, detail::FunctionLayer<AvgPool1dImpl, functional::avg_pool1d>);
 
 /// Mean over windows.
-using AvgPool2dImpl = detail::FunctionLayer<class AvgPool2d, functional::avg_pool2d>;
-GRADUS_MODULE(AvgPool2d);
+GRADUS_LAYER(AvgPool2d, detail::FunctionLayer<AvgPool2dImpl, functional::avg_pool2d>);
 
 /// Mean over windows that divide the input into output_size parts.
-using AdaptiveAvgPool1dImpl = detail::FunctionLayer<class AdaptiveAvgPool1d, functional::adaptive_avg_pool1d>;
-GRADUS_MODULE(AdaptiveAvgPool1d);
+GRADUS_LAYER(AdaptiveAvgPool1d, detail::FunctionLayer<AdaptiveAvgPool1dImpl, functional::adaptive_avg_pool1d>);
 
-using AdaptiveAvgPool2dImpl = detail::FunctionLayer<class AdaptiveAvgPool2d, functional::adaptive_avg_pool2d>;
-GRADUS_MODULE(AdaptiveAvgPool2d);
+GRADUS_LAYER(AdaptiveAvgPool2d, detail::FunctionLayer<AdaptiveAvgPool2dImpl, functional::adaptive_avg_pool2d>);
 
-using AdaptiveMaxPool1dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool1d, functional::adaptive_max_pool1d,
-                                                   functional::adaptive_max_pool1d_with_indices>;
-GRADUS_MODULE(AdaptiveMaxPool1d);
+GRADUS_LAYER(AdaptiveMaxPool1d, detail::MaxPoolLayer<AdaptiveMaxPool1dImpl, functional::adaptive_max_pool1d,
+                                                     functional::adaptive_max_pool1d_with_indices>);
 
-using AdaptiveMaxPool2dImpl = detail::MaxPoolLayer<class AdaptiveMaxPool2d, functional::adaptive_max_pool2d,
-                                                   functional::adaptive_max_pool2d_with_indices>;
-GRADUS_MODULE(AdaptiveMaxPool2d);
+GRADUS_LAYER(AdaptiveMaxPool2d, detail::MaxPoolLayer<AdaptiveMaxPool2dImpl, functional::adaptive_max_pool2d,
+                                                     functional::adaptive_max_pool2d_with_indices>);
 
 }  // namespace gradus::nn

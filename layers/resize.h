@@ -161,10 +161,9 @@ namespace detail {
 
 /// Base of the padding layers, which pad the last dimensions of x. As in LibTorch, there is one layer for each mode and
 /// number of dimensions.
-template <class HolderType, class Options, PadMode kMode>
-struct PadLayer : Layer<PadLayer<HolderType, Options, kMode>, Options> {
-  using Holder = HolderType;
-  using Base = Layer<PadLayer, Options>;
+template <class Derived, class Options, PadMode kMode>
+struct PadLayer : Layer<Derived, Options> {
+  using Base = Layer<Derived, Options>;
   using Base::Base;
   PadLayer(std::initializer_list<int64_t> padding) requires std::is_constructible_v<Options, decltype(padding)>
       : Base(Options(padding)) {}
@@ -182,53 +181,42 @@ struct PadLayer : Layer<PadLayer<HolderType, Options, kMode>, Options> {
 }  // namespace detail
 
 /// Adds `value` at both ends of x (…, L).
-using ConstantPad1dImpl = detail::PadLayer<class ConstantPad1d, ConstantPad1dOptions, PadMode::constant>;
-GRADUS_MODULE(ConstantPad1d);
+GRADUS_LAYER(ConstantPad1d, detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant>);
 
 /// Surrounds x (…, H, W) with `value`.
-using ConstantPad2dImpl = detail::PadLayer<class ConstantPad2d, ConstantPad2dOptions, PadMode::constant>;
-GRADUS_MODULE(ConstantPad2d);
+GRADUS_LAYER(ConstantPad2d, detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant>);
 
 /// Surrounds x (…, H, W) with zeros.
-using ZeroPad2dImpl = detail::PadLayer<class ZeroPad2d, ZeroPad2dOptions, PadMode::constant>;
-GRADUS_MODULE(ZeroPad2d);
+GRADUS_LAYER(ZeroPad2d, detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant>);
 
 /// Extends x (…, L) by mirroring it at its ends.
-using ReflectionPad1dImpl = detail::PadLayer<class ReflectionPad1d, ReflectionPad1dOptions, PadMode::reflect>;
-GRADUS_MODULE(ReflectionPad1d);
+GRADUS_LAYER(ReflectionPad1d, detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect>);
 
 /// Extends x (…, H, W) by mirroring it at its edges.
-using ReflectionPad2dImpl = detail::PadLayer<class ReflectionPad2d, ReflectionPad2dOptions, PadMode::reflect>;
-GRADUS_MODULE(ReflectionPad2d);
+GRADUS_LAYER(ReflectionPad2d, detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect>);
 
 /// Extends x (…, L) by repeating its end elements.
-using ReplicationPad1dImpl = detail::PadLayer<class ReplicationPad1d, ReplicationPad1dOptions, PadMode::replicate>;
-GRADUS_MODULE(ReplicationPad1d);
+GRADUS_LAYER(ReplicationPad1d, detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate>);
 
 /// Extends x (…, H, W) by repeating its edge pixels.
-using ReplicationPad2dImpl = detail::PadLayer<class ReplicationPad2d, ReplicationPad2dOptions, PadMode::replicate>;
-GRADUS_MODULE(ReplicationPad2d);
+GRADUS_LAYER(ReplicationPad2d, detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate>);
 
 /// Resizes x (N, C, L) or (N, C, H, W) as interpolate() in autograd/ops/nn/image.h does.
-using UpsampleImpl = detail::FunctionLayer<class Upsample, functional::interpolate>;
-GRADUS_MODULE(Upsample);
+GRADUS_LAYER(Upsample, detail::FunctionLayer<UpsampleImpl, functional::interpolate>);
 
 /// Rearranges x (…, C r r, H, W) to (…, C, H r, W r), where r is upscale_factor.
-using PixelShuffleImpl = detail::FunctionLayer<class PixelShuffle, functional::pixel_shuffle>;
-GRADUS_MODULE(PixelShuffle);
+GRADUS_LAYER(PixelShuffle, detail::FunctionLayer<PixelShuffleImpl, functional::pixel_shuffle>);
 
 /// The inverse of PixelShuffle: rearranges x (…, C, H r, W r) to (…, C r r, H, W), where r is downscale_factor.
-using PixelUnshuffleImpl = detail::FunctionLayer<class PixelUnshuffle, functional::pixel_unshuffle>;
-GRADUS_MODULE(PixelUnshuffle);
+GRADUS_LAYER(PixelUnshuffle, detail::FunctionLayer<PixelUnshuffleImpl, functional::pixel_unshuffle>);
 
 /// Copies each window of x (N, C, H, W) to a column of the result (N, C R S, windows), where (R, S) is kernel_size.
-using UnfoldImpl = detail::FunctionLayer<class Unfold, functional::unfold>;
-GRADUS_MODULE(Unfold);
+GRADUS_LAYER(Unfold, detail::FunctionLayer<UnfoldImpl, functional::unfold>);
 
 /// The transpose of Unfold: adds each column to its window of the result, so that overlapping windows are summed.
-struct FoldImpl : detail::FunctionLayerBase<FoldImpl, functional::fold> {
-  using FunctionLayerBase::FunctionLayerBase;
-  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayerBase(FoldOptions(output_size, kernel_size)) {}
+struct FoldImpl : detail::FunctionLayer<FoldImpl, functional::fold> {
+  using FunctionLayer::FunctionLayer;
+  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayer(FoldOptions(output_size, kernel_size)) {}
 };
 GRADUS_MODULE(Fold);
 

@@ -136,10 +136,9 @@ struct CellLayer : Layer<Derived, Options, Base> {
 };
 
 /// RNN and GRU, which have no cell state.
-template <class HolderType, class Options, Cell kCell>
-struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>, Options, RecurrentBase, kCell> {
-  using Holder = HolderType;
-  using CellLayer<HiddenStateLayer, Options, RecurrentBase, kCell>::CellLayer;
+template <class Derived, class Options, Cell kCell>
+struct HiddenStateLayer : CellLayer<Derived, Options, RecurrentBase, kCell> {
+  using CellLayer<Derived, Options, RecurrentBase, kCell>::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {}) {
     const auto frame = this->enter();
     auto [output, state] = this->run(x, {h0, {}});
@@ -152,8 +151,7 @@ struct HiddenStateLayer : CellLayer<HiddenStateLayer<HolderType, Options, kCell>
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first.
-using RNNImpl = detail::HiddenStateLayer<class RNN, RNNOptions, detail::Cell::rnn>;
-GRADUS_MODULE(RNN);
+GRADUS_LAYER(RNN, detail::HiddenStateLayer<RNNImpl, RNNOptions, detail::Cell::rnn>);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
 /// proj_size, h0 and output have that size instead of hidden_size.
@@ -165,8 +163,7 @@ struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-using GRUImpl = detail::HiddenStateLayer<class GRU, GRUOptions, detail::Cell::gru>;
-GRADUS_MODULE(GRU);
+GRADUS_LAYER(GRU, detail::HiddenStateLayer<GRUImpl, GRUOptions, detail::Cell::gru>);
 
 struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {
   using CellOptions::CellOptions;

@@ -381,8 +381,7 @@ void Module::to(MemoryFormat format) {
 
 // ---- Names and printing ----
 
-std::string Module::name() const { return own_name_.empty() ? type_name() : own_name_; }
-std::string Module::type_name() const { return platform::demangled(typeid(*this)); }
+std::string Module::name() const { return own_name_.empty() ? platform::demangled(typeid(*this)) : own_name_; }
 
 std::string Module::path() const {
   std::string path;

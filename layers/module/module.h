@@ -180,8 +180,6 @@ class Module : public std::enable_shared_from_this<Module> {
 
   /// The name passed to the constructor, or by default the type name, such as "NetImpl".
   std::string name() const;
-  /// Name of the module's type as in source code: "gradus::nn::LinearImpl".
-  virtual std::string type_name() const;
   /// Dotted path from the outermost module, such as "features.3"; "" for the outermost module.
   std::string path() const;
   /// The module that registered this one first; null for the outermost module.

@@ -89,10 +89,10 @@ auto checkpoint(const CheckpointOptions& options, Function function, const Input
   (Recomputation::for_each_tensor(inputs, [&](const Tensor& tensor) { tensors.push_back(tensor); }), ...);
   // The tensors in `arguments` are dropped, because these handles would keep the memory alive. The second run gets its
   // tensors from the Recomputation, which checks their versions.
-  std::tuple<Inputs...> arguments(inputs...);
+  auto arguments = std::make_tuple(inputs...);
   const auto forget = [](Tensor& tensor) { tensor = Tensor(); };
   std::apply([&](auto&... argument) { (Recomputation::for_each_tensor(argument, forget), ...); }, arguments);
-  auto run = [function, arguments](const TensorList& list) {
+  auto run = [function, arguments = std::move(arguments)](const TensorList& list) {
     auto again = arguments;
     auto next = list.begin();
     const auto fill = [&](Tensor& tensor) { tensor = *next++; };

@@ -286,7 +286,7 @@ static Tensor cat_raised(const char* name, const TensorList& tensors, Tensor (*r
   return cat(raised, dim, where);
 }
 Tensor hstack(const TensorList& tensors, Loc where) {
-  const bool vectors = tensors.empty() || tensors[0].dim() <= 1;
+  const bool vectors = tensors.empty() || !tensors[0].defined() || tensors[0].dim() <= 1;
   return cat_raised("hstack", tensors, atleast_1d, vectors ? 0 : 1, where);
 }
 Tensor vstack(const TensorList& tensors, Loc where) { return cat_raised("vstack", tensors, atleast_2d, 0, where); }

@@ -19,7 +19,8 @@ struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order 
     return ops::gather(x, axis, order);
   }
   Grads backward(const Tensor& dy) override {
-    return {apply<Reorder>({"reorder", Loc{}}, dy, ops::argsort(order.array(), axis, false), axis)};
+    OpScope op("reorder", Loc{});
+    return {apply<Reorder>(op, dy, ops::argsort(order.array(), axis, false), axis)};
   }
 };
 
@@ -33,7 +34,8 @@ struct Sort final : Node {  // (values, indices); gradients go to the elements f
     return sorted;
   }
   Grads backward(const Tensor& dy) override {
-    return {apply<Reorder>({"sort_backward", Loc{}}, dy, ops::argsort(indices.array(), axis, false), axis)};
+    OpScope op("sort_backward", Loc{});
+    return {apply<Reorder>(op, dy, ops::argsort(indices.array(), axis, false), axis)};
   }
 };
 

@@ -448,8 +448,8 @@ class ParameterContainer : public Cloneable<Derived> {
  public:
   size_t size() const { return this->parameters_.size(); }
   /// Iterates over items with key() and value(). The key of a parameter in a list is its position as text.
-  auto begin() const { return std::as_const(this->parameters_).begin(); }
-  auto end() const { return std::as_const(this->parameters_).end(); }
+  auto begin() const { return this->parameters_.begin(); }
+  auto end() const { return this->parameters_.end(); }
   void reset() override {}
   /// Prints in LibTorch's format, one line for each parameter: "(0): Parameter containing: [Float of size [2, 3]]".
   void pretty_print(std::ostream& stream) const override;

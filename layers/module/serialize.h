@@ -26,7 +26,7 @@ inline IncompatibleKeys load(Module& module, const std::string& path, bool stric
 
 /// The same for a holder of a module, or a shared_ptr to it.
 template <class Pointer>
-requires requires(const Pointer& module) { static_cast<Module&>(*module); }
+requires requires(const Pointer& module) { static_cast<const Module&>(*module); }
 void save(const Pointer& module, const std::string& path) { save_safetensors(*module, path); }
 template <class Pointer>
 requires requires(const Pointer& module) { static_cast<Module&>(*module); }

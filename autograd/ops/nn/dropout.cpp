@@ -18,7 +18,8 @@ struct DropoutBackward : Node {  // dx = dy mask / (1 - p), linear in dy
     return ops::dropout_backward(dy, kept, p);
   }
   Grads backward(const Tensor& g) override {
-    return {apply<DropoutBackward>({"dropout_backward", Loc{}}, g, mask.array(), p)};
+    OpScope op("dropout_backward", Loc{});
+    return {apply<DropoutBackward>(op, g, mask.array(), p)};
   }
 };
 

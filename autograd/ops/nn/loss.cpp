@@ -57,14 +57,18 @@ struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
       target = at, ignore_index = ignore;
       return ops::pick_backward(dy, at, ignore, x_shape);
     }
-    Grads backward(const Tensor& g) override { return {apply<Pick>({"pick", Loc{}}, g, target.array(), ignore_index)}; }
+    Grads backward(const Tensor& g) override {
+      OpScope op("pick", Loc{});
+      return {apply<Pick>(op, g, target.array(), ignore_index)};
+    }
   };
   Array forward(const Array& x, const Array& at, int64_t ignore) {
     target = at, ignore_index = ignore, shape = x.shape();
     return ops::pick(x, at, ignore);
   }
   Grads backward(const Tensor& dy) override {
-    return {apply<Backward>({"pick_backward", Loc{}}, dy, target.array(), ignore_index, shape)};
+    OpScope op("pick_backward", Loc{});
+    return {apply<Backward>(op, dy, target.array(), ignore_index, shape)};
   }
 };
 

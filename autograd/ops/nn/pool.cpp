@@ -14,7 +14,8 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
     return ops::max_pool2d_backward(dy, at, x_shape, geometry);
   }
   Grads backward(const Tensor& g) override {
-    return {apply<PickFromPlanes>({"pick_from_planes", Loc{}}, g, indices.array())};
+    OpScope op("pick_from_planes", Loc{});
+    return {apply<PickFromPlanes>(op, g, indices.array())};
   }
   struct PickFromPlanes final : Node {  // y = x[indices] in each plane; no backward, so no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }

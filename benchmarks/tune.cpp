@@ -118,16 +118,27 @@ void print(const std::map<std::string, Regret>& regrets, int64_t worst) {
       std::printf("%s", found->second.worst_problems(static_cast<size_t>(worst)).c_str());
 }
 
-// The lines of the table that are not about `device`'s factors, and the new ones.
+// The lines of the built-in table, but with `rows` as the factors of `device`.
 void write_table(const std::string& path, const std::string& device, const std::string& rows) {
   std::ofstream file(path);
   file << "R\"(\n# Made by benchmarks/tune. The format is described in core/kernel_choice.h.\n";
+  const TuningTable& builtin = openmp_detail::tuning_table();
   for (const std::string& each : openmp_detail::tuned_devices()) {
-    const TuningTable::Device& limits = openmp_detail::tuning_table().device(each);
+    const TuningTable::Device& limits = builtin.device(each);
     file << "device " << each << " threads " << limits.threads << " multiply_adds_per_us "
          << limits.multiply_adds_per_us << " bytes_per_us " << limits.bytes_per_us << '\n';
   }
-  file << "device " << device << '\n' << rows << ")\"\n";
+  file << "device " << device << '\n' << rows;
+  for (const std::string& each : openmp_detail::tuned_devices()) {
+    if (each == device || builtin.device(each).factors.empty()) continue;
+    file << "device " << each << '\n';
+    for (const auto& [row, factors] : builtin.device(each).factors) {
+      file << row;
+      for (const auto& [part, factor] : factors) file << ' ' << part << ' ' << factor;
+      file << '\n';
+    }
+  }
+  file << ")\"\n";
   if (!file.flush()) GRADUS_FAIL(IoError, "cannot write to ", path);
 }
 

@@ -1,6 +1,8 @@
 #include <gradus/core/kernel_choice.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <locale>
 #include <sstream>
 
 #include <gradus/core/error.h>
@@ -33,6 +35,7 @@ void TuningTable::add(std::string_view text, const std::string& source) {
       GRADUS_CHECK(right, ValueError, source, ", line ", number, ": ", problem, " in '", line, "'");
     };
     std::istringstream words(line.substr(0, line.find('#')));
+    words.imbue(std::locale::classic());  // whatever locale the program has set, 0.5 is a half
     std::string first, kind, algorithm, part;
     if (!(words >> first) || first == "R\"(" || first == ")\"") continue;  // a raw string of C++
     std::map<std::string, double> numbers;
@@ -45,10 +48,11 @@ void TuningTable::add(std::string_view text, const std::string& source) {
     if (first == "device") {
       check(static_cast<bool>(words >> first), "a name is missing");
       read_numbers();
+      check(!numbers.empty() || devices_.contains(first), "a device without numbers that no line before describes");
       device = &devices_[first];
       if (numbers.empty()) continue;  // more rows of a device
       for (const char* wanted : {"threads", "multiply_adds_per_us", "bytes_per_us"})
-        check(numbers[wanted] > 0, "a device needs threads, multiply_adds_per_us and bytes_per_us");
+        check(numbers[wanted] >= 1, "a device needs threads, multiply_adds_per_us and bytes_per_us, each at least 1");
       device->threads = static_cast<int>(std::min(numbers["threads"], 4096.0));
       device->multiply_adds_per_us = numbers["multiply_adds_per_us"], device->bytes_per_us = numbers["bytes_per_us"];
     } else {
@@ -72,11 +76,15 @@ KernelWork TuningTable::us_per_unit(const std::string& device_name, const std::s
   const Device& device = this->device(device_name);
   const Device& measured = device.factors.count(row) || !first_ ? device : *first_;
   const auto factors = measured.factors.find(row);
-  const double limits[] = {device.multiply_adds_per_us, device.bytes_per_us, 1000};
+  if (factors != measured.factors.end())
+    for (const auto& [name, factor] : factors->second)
+      GRADUS_CHECK(std::ranges::any_of(parts, [&](const WorkPart& part) { return part.name && part.name == name; }),
+                   ValueError, "the tuning table's row '", row, "' has a factor for '", name,
+                   "', which is no part of the algorithm's work; measure again with benchmarks/tune");
   KernelWork result = {};
   for (size_t i = 0; i < kMaxWorkParts && parts[i].name; ++i) {
     const bool known = factors != measured.factors.end() && factors->second.count(parts[i].name) > 0;
-    result[i] = (known ? factors->second.at(parts[i].name) : 1) / limits[static_cast<size_t>(parts[i].limit)];
+    result[i] = (known ? factors->second.at(parts[i].name) : 1) / device.per_us(parts[i].limit);
   }
   return result;
 }

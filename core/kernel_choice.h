@@ -20,11 +20,19 @@
 #include <string_view>
 #include <vector>
 
+#include <gradus/core/scope.h>
+
 namespace gradus {
 
 constexpr size_t kMaxWorkParts = 14;
 /// The amount of each part of the work, for the thread that has most of it.
 using KernelWork = std::array<double, kMaxWorkParts>;
+/// The estimated time: the sum over the parts of work and microseconds for a unit of it.
+inline double estimated_us(const KernelWork& work, const KernelWork& us_per_unit) {
+  double sum = 0;
+  for (size_t part = 0; part < kMaxWorkParts; ++part) sum += work[part] * us_per_unit[part];
+  return sum;
+}
 
 /// What limits a part of the work.
 enum class WorkLimit : uint8_t { multiply_adds, bytes, calls };
@@ -58,6 +66,11 @@ class TuningTable {
     int threads = 1;  ///< the number for which algorithms are chosen; how many threads run changes no choice
     double multiply_adds_per_us = 1, bytes_per_us = 1;             ///< of one thread
     std::map<std::string, std::map<std::string, double>> factors;  ///< by "FAMILY KIND ALGORITHM", then by part
+
+    /// What the device does in a microsecond; the limit of calls counts nanoseconds.
+    double per_us(WorkLimit limit) const {
+      return limit == WorkLimit::multiply_adds ? multiply_adds_per_us : limit == WorkLimit::bytes ? bytes_per_us : 1000;
+    }
   };
 
   /// The lines of `builtin`, then those of the file that GRADUS_TUNING names, if any.
@@ -78,12 +91,10 @@ class TuningTable {
 };
 
 /// Within its scope, this thread chooses the algorithm of this name wherever it can run. For tests and benchmarks.
-class ForcedAlgorithm {
+class ForcedAlgorithm : NoCopy {
  public:
   explicit ForcedAlgorithm(const char* name);
   ~ForcedAlgorithm() { current_ = outer_; }
-  ForcedAlgorithm(const ForcedAlgorithm&) = delete;
-  ForcedAlgorithm& operator=(const ForcedAlgorithm&) = delete;
   /// Null if no algorithm is forced.
   static const char* current() { return current_.name; }
   /// Differs for different names; 0 if no algorithm is forced.
@@ -105,6 +116,7 @@ class RecentPlans {
   /// The plan for `problem`, from choose() if it is not known. `hash` should differ for different problems.
   template <class Choose>
   const Plan& get(const Problem& problem, uint64_t hash, Choose&& choose) {
+    if (sets_.empty()) sets_.resize(64);
     std::array<Entry, 2>& set = sets_[hash * 0x9E3779B97F4A7C15 >> 58];
     const uint64_t forced = ForcedAlgorithm::id();
     for (const Entry& entry : set)
@@ -121,7 +133,7 @@ class RecentPlans {
     Problem problem = {};
     Plan plan = {};
   };
-  std::array<std::array<Entry, 2>, 64> sets_;
+  std::vector<std::array<Entry, 2>> sets_;  // empty in a thread that has not chosen yet
 };
 
 /// The algorithms of a family. A problem's kind() is an index in `kinds`, and its device_index() one in `devices`.
@@ -141,9 +153,9 @@ class KernelFamily {
       : name(std::move(name)), kinds(std::move(kinds)), algorithms(std::move(algorithms)) {
     for (const std::string& device : devices) {
       threads_.push_back(table.device(device).threads);
-      for (const std::string& kind : this->kinds)
+      for (size_t kind = 0; kind < this->kinds.size(); ++kind)
         for (const Algorithm* each : this->algorithms)
-          us_per_unit_.push_back(table.us_per_unit(device, this->name + ' ' + kind + ' ' + each->name, each->parts));
+          us_per_unit_.push_back(table.us_per_unit(device, row(kind, *each), each->parts));
       for (const Algorithm* each : this->algorithms) implementations_.push_back(each->name + ('_' + device));
     }
   }
@@ -159,9 +171,7 @@ class KernelFamily {
       if ((without >> i & 1) || !algorithms[i]->can_run(problem)) continue;
       const bool is_forced = forced && std::string_view(forced) == algorithms[i]->name;
       Candidate candidate{algorithms[i], i, 0, algorithms[i]->work(problem)};
-      for (size_t part = 0; part < kMaxWorkParts; ++part)
-        candidate.estimated_us += candidate.work[part] * us_per_unit[i][part];
-      if (is_forced) candidate.estimated_us *= 1e-12;
+      candidate.estimated_us = gradus::estimated_us(candidate.work, us_per_unit[i]) * (is_forced ? 1e-12 : 1);
       f(candidate);
     }
   }
@@ -176,6 +186,10 @@ class KernelFamily {
     return best;
   }
 
+  /// An algorithm's row in the tuning table.
+  std::string row(size_t kind, const Algorithm& algorithm) const {
+    return name + ' ' + kinds[kind] + ' ' + algorithm.name;
+  }
   /// The number of threads for which the table compares algorithms on this device.
   int threads(size_t device) const { return threads_[device]; }
   /// The algorithm's name with the device, for observers.

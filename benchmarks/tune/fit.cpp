@@ -18,12 +18,6 @@ struct Sample {
   double us = measured_us;  // corrected by the speed of the processor while the problem was measured
 };
 
-double dot(const KernelWork& work, const KernelWork& us_per_unit) {
-  double sum = 0;
-  for (size_t i = 0; i < kMaxWorkParts; ++i) sum += work[i] * us_per_unit[i];
-  return sum;
-}
-
 // Solves a x = b by Cholesky's method for a symmetric positive definite a.
 KernelWork solve(std::array<KernelWork, kMaxWorkParts> a, KernelWork b) {
   for (size_t i = 0; i < kMaxWorkParts; ++i) {
@@ -40,13 +34,15 @@ KernelWork solve(std::array<KernelWork, kMaxWorkParts> a, KernelWork b) {
   return b;
 }
 
+// Errors (of logarithms) above this count linearly. The weight with which a factor stays near its limit.
+constexpr double kLarge = 0.3, kPrior = 1e-2;
+
 // The distance of the estimates from the times. Large errors count linearly, because some times are disturbed. Factors
 // that the samples hardly determine stay near `limits`.
 double distance(const std::vector<Sample>& samples, const KernelWork& factors, const KernelWork& limits) {
-  constexpr double kLarge = 0.3, kPrior = 1e-2;
   double sum = 0;
   for (const Sample& each : samples) {
-    const double error = std::abs(std::log(dot(each.work, factors) / each.us));
+    const double error = std::abs(std::log(estimated_us(each.work, factors) / each.us));
     sum += each.weight * (error < kLarge ? error * error : kLarge * (2 * error - kLarge));
   }
   for (size_t i = 0; i < kMaxWorkParts; ++i)
@@ -57,13 +53,13 @@ double distance(const std::vector<Sample>& samples, const KernelWork& factors, c
 // Factors for which estimates are close to the times. `limits`: microseconds for a unit at the limits.
 KernelWork close_to_times(const std::vector<Sample>& samples, KernelWork factors, const KernelWork& limits) {
   constexpr int kSteps = 30;
-  constexpr double kLarge = 0.3, kPrior = 1e-2, kMostChange = 1;
+  constexpr double kMostChange = 1;
   double damping = 1, best = distance(samples, factors, limits);
   for (int step = 0; step < kSteps && damping < 1e9; ++step) {
     std::array<KernelWork, kMaxWorkParts> a = {};
     KernelWork b = {};
     for (const Sample& each : samples) {
-      const double estimate = dot(each.work, factors), error = std::log(estimate / each.us);
+      const double estimate = estimated_us(each.work, factors), error = std::log(estimate / each.us);
       const double weight = each.weight * std::min(1.0, kLarge / std::max(std::abs(error), 1e-9));
       KernelWork slope = {};
       for (size_t i = 0; i < kMaxWorkParts; ++i) slope[i] = each.work[i] * factors[i] / estimate;
@@ -101,7 +97,7 @@ struct Row {
 // measured it is nearly the same for all candidates. So each problem has a speed, near 1, that is fitted too.
 void fit_times(std::vector<Row>& rows, size_t problems) {
   constexpr int kRounds = 20;
-  constexpr double kPrior = 0.5;  // weight of the speed 1
+  constexpr double kSpeedPrior = 0.5;  // weight of the speed 1
   for (Row& row : rows) row.factors = row.limits;
   // Factors that the samples hardly determine stay near those of the same algorithm's row with most samples.
   const auto with_most_samples = [&](const Row& row) {
@@ -115,10 +111,10 @@ void fit_times(std::vector<Row>& rows, size_t problems) {
       if (const Row* most = with_most_samples(row); round > 0 && most != &row) row.limits = most->factors;
       row.factors = close_to_times(row.samples, row.factors, row.limits);
     }
-    std::vector<double> errors(problems, 0), weights(problems, kPrior);
+    std::vector<double> errors(problems, 0), weights(problems, kSpeedPrior);
     for (const Row& row : rows)
       for (const Sample& each : row.samples) {
-        errors[each.problem] += each.weight * std::log(dot(each.work, row.factors) / each.measured_us);
+        errors[each.problem] += each.weight * std::log(estimated_us(each.work, row.factors) / each.measured_us);
         weights[each.problem] += each.weight;
       }
     for (Row& row : rows)
@@ -150,7 +146,7 @@ struct Choice {
       double estimate = 0;
       for (const std::vector<Part>& alternatives : each.steps) {
         double least = std::numeric_limits<double>::infinity();
-        for (const Part& part : alternatives) least = std::min(least, dot(part.work, rows[part.row].factors));
+        for (const Part& part : alternatives) least = std::min(least, estimated_us(part.work, rows[part.row].factors));
         estimate += least;
       }
       if (weights == 0) first = estimate;
@@ -197,7 +193,6 @@ void lower_regret(std::vector<Row>& rows, std::vector<Choice>& choices) {
 
 std::string fit(const std::vector<Measurement>& measurements, const TuningTable& table, const std::string& device) {
   const TuningTable::Device& limits = table.device(device);
-  const double per_us[] = {limits.multiply_adds_per_us, limits.bytes_per_us, 1000};
   std::vector<Row> rows;
   std::map<std::string, size_t> row_of;
   const auto index_of = [&](const Term& term) {
@@ -205,8 +200,7 @@ std::string fit(const std::vector<Measurement>& measurements, const TuningTable&
     if (is_new) {
       Row& row = rows.emplace_back(Row{term.row, term.parts, {}, {}, {}, {}, {}});
       for (size_t i = 0; i < kMaxWorkParts && term.parts[i].name; ++i)
-        row.limits[i] =
-            (term.parts[i].limit == WorkLimit::calls ? 10 : 1) / per_us[static_cast<size_t>(term.parts[i].limit)];
+        row.limits[i] = (term.parts[i].limit == WorkLimit::calls ? 10 : 1) / limits.per_us(term.parts[i].limit);
     }
     return found->second;
   };
@@ -244,7 +238,7 @@ std::string fit(const std::vector<Measurement>& measurements, const TuningTable&
     const Row& row = rows[index];
     text << name;
     for (size_t i = 0; i < kMaxWorkParts && row.parts[i].name; ++i)
-      text << ' ' << row.parts[i].name << ' ' << row.factors[i] * per_us[static_cast<size_t>(row.parts[i].limit)];
+      text << ' ' << row.parts[i].name << ' ' << row.factors[i] * limits.per_us(row.parts[i].limit);
     text << '\n';
   }
   return text.str();

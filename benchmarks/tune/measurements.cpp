@@ -66,12 +66,7 @@ double estimate_us(const Candidate& candidate, const Costs& costs) {
   double sum = 0;
   for (const std::vector<Term>& alternatives : candidate.steps) {
     double least = std::numeric_limits<double>::infinity();
-    for (const Term& term : alternatives) {
-      const KernelWork us_per_unit = costs(term);
-      double us = 0;
-      for (size_t part = 0; part < kMaxWorkParts; ++part) us += term.work[part] * us_per_unit[part];
-      least = std::min(least, us);
-    }
+    for (const Term& term : alternatives) least = std::min(least, estimated_us(term.work, costs(term)));
     sum += least;
   }
   return sum;

@@ -90,11 +90,7 @@ class Conv2d final : public Problem {
     const ConvProblem p = problem_of(table_, threads, pass, pass == ConvPass::fprop ? x_ : y_, w_,
                                      pass == ConvPass::fprop ? y_ : x_, geometry(), false);
     std::vector<Candidate> all;
-    family.for_candidates(p, [&](const ConvCandidate& each) {
-      all.push_back({each.algorithm->name,
-                     {{{family.name + ' ' + family.kinds[p.kind()] + ' ' + each.algorithm->name, each.algorithm->parts,
-                        each.work}}}});
-    });
+    family.for_candidates(p, [&](const ConvCandidate& each) { all.push_back(candidate_of(family, p.kind(), each)); });
     return all;
   }
 

@@ -27,10 +27,7 @@ class Gemm final : public Problem {
     const KernelFamily<GemmAlgorithm>& family = gemm_family();
     const GemmProblem p = problem(threads);
     std::vector<Candidate> all;
-    for (const GemmCandidate& each : openmp_detail::candidates(p))
-      all.push_back({each.algorithm->name,
-                     {{{family.name + ' ' + family.kinds[p.kind()] + ' ' + each.algorithm->name, each.algorithm->parts,
-                        each.work}}}});
+    for (const GemmCandidate& each : openmp_detail::candidates(p)) all.push_back(candidate_of(family, p.kind(), each));
     return all;
   }
 

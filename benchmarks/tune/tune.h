@@ -41,6 +41,12 @@ struct Candidate {
   const Term* only_term() const { return steps.size() == 1 && steps[0].size() == 1 ? &steps[0][0] : nullptr; }
 };
 
+/// The candidate of a family's algorithm, whose work is one term.
+template <class KernelFamily, class KernelCandidate>
+Candidate candidate_of(const KernelFamily& family, size_t kind, const KernelCandidate& each) {
+  return {each.algorithm->name, {{{family.row(kind, *each.algorithm), each.algorithm->parts, each.work}}}};
+}
+
 class Problem {
  public:
   virtual ~Problem() = default;

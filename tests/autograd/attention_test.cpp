@@ -73,6 +73,17 @@ TEST_CASE("self_attention of a packed tensor equals attention of its parts") {
   CHECK_THROWS_AS(self_attention(packed[0], kHeads), ShapeError);
 }
 
+TEST_CASE("attention of no sequences, whose products would be large, does nothing") {
+  for (const bool with_gradients : {false, true}) {
+    const Tensor q = zeros({0, 8, 128, 64}).set_requires_grad(with_gradients);
+    const Tensor y = scaled_dot_product_attention(q, q, q);
+    CHECK(y.sizes() == Shape({0, 8, 128, 64}));
+    if (!with_gradients) continue;
+    y.sum().backward();
+    CHECK(q.grad().sizes() == q.sizes());
+  }
+}
+
 TEST_CASE("masks that require gradients get them") {
   manual_seed(6);
   const Tensor packed = random({kImages, kQueries, 3 * kHeads * kSize}), mask = random({kQueries, kQueries});

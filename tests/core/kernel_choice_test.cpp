@@ -3,6 +3,7 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <locale>
 
 #include <gradus/core/error.h>
 #include <gradus/tests/catch.h>
@@ -123,7 +124,27 @@ TEST_CASE("a wrong line of a tuning table is an error that names the line") {
   CHECK(says("toy any slow calls 1", "mine, line 1"));
   CHECK(says("\ndevice a threads 1", "mine, line 2"));
   CHECK(says("device a threads 1 multiply_adds_per_us x bytes_per_us 1", "number"));
-  CHECK(says("device a\ntoy any slow calls -1", "out of range"));
-  CHECK(says("device a\ntoy any", "missing"));
+  const std::string device = "device a threads 1 multiply_adds_per_us 1 bytes_per_us 1\n";
+  CHECK(says(device + "toy any slow calls -1", "out of range"));
+  CHECK(says(device + "toy any", "missing"));
+  CHECK(says(device + "device b", "mine, line 2: a device without numbers"));
+  CHECK(says("device a threads 0.5 multiply_adds_per_us 1 bytes_per_us 1", "at least 1"));
+  CHECK(says("device a threads 1 multiply_adds_per_us 1e-300 bytes_per_us 1", "at least 1"));
   CHECK_THROWS_AS(TuningTable("").device("none"), ValueError);
+  TuningTable table(kTable);
+  table.add("device big\ntoy any slow muliply_adds 5", "mine");
+  CHECK_THROWS_WITH(family_of(table), test::contains("'toy any slow' has a factor for 'muliply_adds'"));
+}
+
+TEST_CASE("a tuning table is read in any locale") {
+  struct Comma : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+    char do_thousands_sep() const override { return '.'; }
+    std::string do_grouping() const override { return "\3"; }
+  };
+  const std::locale before = std::locale::global(std::locale(std::locale(), new Comma));
+  TuningTable table(kTable);
+  table.add("device big\ntoy any fast multiply_adds 0.25 calls 1.5", "mine");
+  std::locale::global(before);
+  CHECK(table.device("big").factors.at("toy any fast").at("multiply_adds") == 0.25);
 }

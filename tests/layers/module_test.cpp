@@ -384,6 +384,29 @@ TEST_CASE("a net prints as LibTorch prints it") {
   CHECK(printed(nn::Functional(relu)) == "gradus::nn::Functional()");
 }
 
+TEST_CASE("forward takes text, with and without recomputation and hooks") {
+  struct Named : nn::Module {
+    Tensor forward(const Tensor& x, const std::string& text) { return x * static_cast<double>(text.size()); }
+  };
+  const auto net = std::make_shared<Named>();
+  CHECK(nn::call(*net, ones({1}), "four").item<float>() == 4);
+  net->recompute();
+  const Tensor x = ones({1}).set_requires_grad(true);
+  const Tensor y = nn::call(*net, x, "four");
+  y.backward();
+  CHECK(x.grad().item<float>() == 4);
+}
+
+TEST_CASE("layers that only call a function are classes with names of their own") {
+  struct PointwiseImpl : nn::Conv2dImpl {
+    using Conv2dImpl::Conv2dImpl;
+  };
+  CHECK(printed(*std::make_shared<PointwiseImpl>(1, 1, 1)).starts_with("gradus::nn::Conv2d(1, 1"));
+  CHECK(std::make_shared<nn::ReLUImpl>()->name() == "gradus::nn::ReLUImpl");
+  const nn::Sequential net(nn::GELU(), nn::Linear(1, 1));
+  CHECK_THROWS_WITH(net->at<nn::ReLUImpl>(0), contains("gradus::nn::GELUImpl, not a gradus::nn::ReLUImpl"));
+}
+
 TEST_CASE("a moved module passes its children on") {
   struct Pair : nn::Module {
     nn::Linear fc = register_module("fc", nn::Linear(2, 2));

@@ -45,6 +45,7 @@ const WrongCalls shapes("shapes", {
     wrong<ShapeError>("movedim", {"(0, 1)", "(0,)"}, [] { movedim(f({2, 3}), {0, 1}, {0}); }),
     wrong<ShapeError>("broadcast_tensors", {"(2,)", "(3,)"}, [] { broadcast_tensors({f({2}), f({3})}); }),
     wrong<ShapeError>("hstack", {"(2, 1)", "(3, 1)"}, [] { hstack({f({2, 1}), f({3, 1})}); }),
+    wrong<Error>("hstack", {"undefined"}, [] { hstack({Tensor(), f({3, 1})}); }),
     wrong<ShapeError>("vstack", {"(1, 2)", "(1, 3)"}, [] { vstack({f({2}), f({3})}); }),
     wrong<IndexError>("flip", {"2"}, [] { f({2, 3}).flip({2}); }),
     wrong<ValueError>("chunk", {"0"}, [] { f({3}).chunk(0); }),

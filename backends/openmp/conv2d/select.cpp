@@ -70,8 +70,9 @@ const KernelFamily<ConvAlgorithm>& conv2d_family() {
 
 ConvPlan select(const ConvProblem& problem) {
   thread_local RecentPlans<ConvProblem, ConvPlan> recent;
-  const int64_t sizes = (problem.in.numel() * 8191 + problem.out.numel()) * 8191 + problem.w.numel();
-  return recent.get(problem, 4 * static_cast<uint64_t>(sizes) + static_cast<uint64_t>(problem.pass), [&] {
+  const auto size = [](const ImageLayout& image) { return static_cast<uint64_t>(image.numel()); };
+  const uint64_t sizes = (size(problem.in) * 8191 + size(problem.out)) * 8191 + size(problem.w);
+  return recent.get(problem, 4 * sizes + static_cast<uint64_t>(problem.pass), [&] {
     ConvProblem compared = problem;
     compared.threads = conv2d_family().threads(problem.device_index());
     const ConvCandidate best = conv2d_family().select(compared);

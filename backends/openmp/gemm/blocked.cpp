@@ -268,10 +268,10 @@ KernelWork blocked_work(const GemmProblem& problem) {
 const GemmAlgorithm kSmall = {.name = "small",
                               .reason = "one thread and little packing cost less than sharing the work",
                               .parts = kBlockedParts,
-                              // A longer sum in one float would lose precision.
+                              // A longer sum in a single float would lose precision; kBlocked divides the depth.
                               .can_run =
                                   [](const GemmProblem& p) {
-                                    constexpr int64_t kMostDepth = 2048;
+                                    constexpr int64_t kMostDepth = 512;
                                     return !p.is_half() && p.has_rows() && p.depth <= kMostDepth;
                                   },
                               .work = small_work,

@@ -93,7 +93,7 @@ void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
 }
 
 // Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
-enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kConvertedRows, kGatheredRows, kPartialVectors, kRows };
+enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kConverted, kGathered, kPartialVectors, kConvertedRows };
 constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"loops"},
                                {"calls"},
@@ -118,9 +118,9 @@ KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, d
   work[kLoops] = std::min<int64_t>(p.threads, chunks) > 1 ? 1 : 0;
   if (p.is_half()) {
     const auto rows = static_cast<double>(p.rows);
-    work[kRows] = rows;
-    work[p.a.column == 1 ? kConvertedRows : kGatheredRows] += rows * depth;
-    work[p.has_rows() ? kConvertedRows : kGatheredRows] += rows * columns;
+    work[kConvertedRows] = rows;
+    work[p.a.column == 1 ? kConverted : kGathered] += rows * depth;
+    work[p.has_rows() ? kConverted : kGathered] += rows * columns;
   }
   return work;
 }

@@ -49,7 +49,7 @@ GemmArgs<T> product_of(GemmArgs<T> args, const GemmBatch& batch, int64_t index) 
 
 Sharing::Sharing(const GemmProblem& p) : threads(p.threads) {
   constexpr int64_t kSmallProduct = int64_t{1} << 19, kManyProducts = 16;
-  if (p.products == 1) return;
+  if (p.products <= 1) return;
   const int64_t work = p.rows * p.columns * p.depth;
   const bool whole = work <= kSmallProduct || p.products >= kManyProducts;
   products_at_once = whole ? ceil_div(kLeastChunk, work + 1) : p.products;
@@ -81,27 +81,28 @@ std::vector<GemmCandidate> candidates(const GemmProblem& problem) {
 GemmPlan select(const GemmProblem& problem) {
   if (problem.rows == 0 || problem.columns == 0) return {};
   thread_local RecentPlans<GemmProblem, GemmPlan> recent;
-  return recent.get(problem, static_cast<uint64_t>((problem.rows * 8191 + problem.columns) * 8191 + problem.depth),
-                    [&] {
-                      const KernelFamily<GemmAlgorithm>& family = gemm_family();
-                      GemmProblem compared = problem;
-                      compared.threads = family.threads(problem.device_index());
-                      GemmCandidate best;
-                      bool transposed = false;
-                      for_orientations(compared, [&](const GemmCandidate& each, bool its_transposed) {
-                        if (each.estimated_us < best.estimated_us) best = each, transposed = its_transposed;
-                      });
-                      const Sharing sharing(problem);
-                      GemmProblem one = transposed ? problem.transposed() : problem;
-                      one.threads = sharing.threads;
-                      GemmPlan plan = best.algorithm->plan(one);
-                      plan.algorithm = best.algorithm;
-                      plan.implementation = family.implementation(problem.device_index(), best.index);
-                      plan.transposed = transposed;
-                      plan.products_at_once = sharing.products_at_once;
-                      plan.workspace_bytes *= std::min<int64_t>(problem.threads, sharing.chunks);
-                      return plan;
-                    });
+  const auto rows = static_cast<uint64_t>(problem.rows), columns = static_cast<uint64_t>(problem.columns);
+  return recent.get(problem, (rows * 8191 + columns) * 8191 + static_cast<uint64_t>(problem.depth), [&] {
+    const KernelFamily<GemmAlgorithm>& family = gemm_family();
+    GemmProblem compared = problem;
+    compared.threads = family.threads(problem.device_index());
+    GemmCandidate best;
+    bool transposed = false;
+    for_orientations(compared, [&](const GemmCandidate& each, bool its_transposed) {
+      if (each.estimated_us < best.estimated_us) best = each, transposed = its_transposed;
+    });
+    GRADUS_CHECK(best.algorithm, Error, "no algorithm of gemm can run");
+    const Sharing sharing(problem);
+    GemmProblem one = transposed ? problem.transposed() : problem;
+    one.threads = sharing.threads;
+    GemmPlan plan = best.algorithm->plan(one);
+    plan.algorithm = best.algorithm;
+    plan.implementation = family.implementation(problem.device_index(), best.index);
+    plan.transposed = transposed;
+    plan.products_at_once = sharing.products_at_once;
+    plan.workspace_bytes *= std::min<int64_t>(problem.threads, sharing.chunks);
+    return plan;
+  });
 }
 
 template <class T>

@@ -121,6 +121,9 @@ class SharedBatchDataset<Shared> : public StatefulDataset<SharedBatchDataset<Sha
   std::optional<size_t> size() const override { return (*this)->size(); }
 };
 
+template <class Shared>
+SharedBatchDataset(std::shared_ptr<Shared>) -> SharedBatchDataset<Shared>;
+
 /// Makes a shared dataset from constructor arguments.
 template <class Shared, class... Args>
 SharedBatchDataset<Shared> make_shared_dataset(Args&&... args) {

@@ -58,8 +58,10 @@ TEST_CASE("a shared dataset is not copied") {
   for (const auto& batch : *shared_loader)
     for (const int number : batch) sum += number;
   CHECK(sum == 90);
+  datasets::SharedBatchDataset deduced(std::make_shared<Uncopyable>());
+  CHECK(deduced.get_batch({4, 1}) == std::vector<int>{8, 2});
 
-  auto counting = datasets::make_shared_dataset<Counting>(4);
+  datasets::SharedBatchDataset counting(std::make_shared<Counting>(4));
   auto loader = data::make_data_loader(counting, 3);
   CHECK(loader->begin()->size() == 3);
   CHECK(counting->next == 3);

@@ -71,12 +71,13 @@ struct Published {
     return missing > 0 && !may_be_partial ? std::vector<std::string>() : files;
   }
   // Returns the files in `root` or, if it has none, in its subfolder. If there are none either, throws an IoError that
-  // ends with `hint` or, if `hint` is empty, says how to unpack or fetch the files.
+  // names a missing file and ends with `hint` or, if `hint` is empty, says how to unpack or fetch the files.
   std::vector<std::string> find_files(const std::string& root, ImageDataset::Mode mode, std::string hint = "") const {
     std::vector<std::string> wanted;
     for (const std::string& folder : {root, root + "/" + subfolder}) {
       if (std::vector<std::string> files = present_files(folder, mode); !files.empty()) return files;
-      for (std::string& file : files_in(folder, mode)) wanted.push_back(std::move(file));
+      for (std::string& file : files_in(folder, mode))
+        if (!data::detail::is_file(file)) wanted.push_back(std::move(file));
     }
     if (hint.empty()) hint = data::detail::unpack_hint(wanted);
     if (hint.empty()) hint = std::string(". Fetch it with scripts/") + script + ", or unpack it: tar -xzf " + archive;

@@ -152,6 +152,8 @@ TEST_CASE("STL-10: malformed files are errors that name the file", "[data][stl10
   }
   io::write_file(images, stl10_images(3));
   CHECK_THROWS_WITH(read(), contains("3 images") && contains("2"));
+  std::filesystem::remove(labels);
+  CHECK_THROWS_WITH(read(), contains("no STL-10 file '" + labels) && !contains("gzip"));
   for (char bad : {0, 11}) {
     std::string wrong = stl10_labels(3);
     wrong[1] = bad;

@@ -113,7 +113,8 @@ MixUp::MixUp(int64_t num_classes, double alpha) : classes_(num_classes), alpha_(
 }
 
 Example<> MixUp::apply_batch(Example<> batch) {
-  const Tensor x = batch.data.cpu(), y = batch.target.cpu().contiguous();
+  const NoGradGuard no_grad;
+  const Tensor x = batch.data.cpu().contiguous(), y = batch.target.cpu().contiguous();
   GRADUS_CHECK(x.dtype() == kFloat && y.dtype() == kLong, DTypeError,
                "MixUp needs float32 data and int64 classes, got ", x.dtype(), " and ", y.dtype());
   GRADUS_CHECK(x.dim() >= 1 && y.dim() == 1 && x.size(0) == y.size(0), ShapeError,
@@ -123,7 +124,7 @@ Example<> MixUp::apply_batch(Example<> batch) {
     GRADUS_CHECK(label >= 0 && label < classes_, IndexError, "MixUp for ", classes_, " classes got class ", label);
   }
   const float lambda = static_cast<float>(draw_beta(alpha_)), rest = 1 - lambda;
-  const auto mixed = [&](const Tensor& values) { return values * lambda + values.roll(1, 0) * rest; };
+  const auto mixed = [&](const Tensor& values) { return (values * lambda).add_(values.roll(1, 0), rest); };
   return {mixed(x), mixed(one_hot(y, classes_).to(kFloat))};
 }
 

@@ -193,9 +193,10 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
   std::optional<size_t> size() const override { return source_.size(); }
   uint64_t stage() const override { return source_.stage(); }
   std::vector<std::string> plan() const override {
+    std::vector<std::string> lines = source_.plan();
     std::lock_guard lock(kept_->mutex);
-    return detail::with_line(source_.plan(),
-                             "cache in memory, " + std::to_string(kept_->samples.size()) + " kept so far");
+    lines.push_back("cache in memory, " + std::to_string(kept_->samples.size()) + " kept so far");
+    return lines;
   }
 
  private:

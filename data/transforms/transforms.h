@@ -200,13 +200,16 @@ using ResultOf = decltype(call_on(std::declval<Function&>(), std::declval<Input>
 template <template <class, class> class Base, class Function, class Input>
 class FunctionTransform : public Base<Input, ResultOf<Function, Input>> {
  public:
-  explicit FunctionTransform(const Function& function)
-      : Base<Input, ResultOf<Function, Input>>(
-            [function](Input input) mutable { return call_on(function, std::move(input)); }),
-        description_(data::detail::describe(function)) {}
+  explicit FunctionTransform(Function function)
+      : FunctionTransform(data::detail::describe(function), std::move(function)) {}
   const std::string& describe() const { return description_; }
 
  private:
+  FunctionTransform(std::string description, Function&& function)
+      : Base<Input, ResultOf<Function, Input>>(
+            [function = std::move(function)](Input input) mutable { return call_on(function, std::move(input)); }),
+        description_(std::move(description)) {}
+
   std::string description_;
 };
 

@@ -33,9 +33,9 @@ class ImageTransform {
 /// implement change.
 class RandomImageTransform : public ImageTransform {
  public:
-  Tensor operator()(const Tensor& image) const final;
+  Tensor operator()(const Tensor& image) const override;
   /// Returns the name, p and details(), such as "RandomErasing(0.5, normal noise)".
-  std::string describe() const final;
+  std::string describe() const override;
 
  protected:
   RandomImageTransform(double p, const char* name);

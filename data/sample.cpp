@@ -12,16 +12,14 @@ Generator& sample_generator() { return current_generator ? *current_generator : 
 
 namespace detail {
 
-EpochScope::EpochScope(uint64_t seed, uint64_t epoch) : outer_(std::exchange(current_epoch, Epoch{seed, epoch})) {}
-EpochScope::~EpochScope() { current_epoch = outer_; }
+EpochScope::EpochScope(uint64_t seed, uint64_t epoch) : ScopedValue(current_epoch, Epoch{seed, epoch}) {}
 
 SampleScope::SampleScope(size_t index, uint64_t stage)
-    : outer_(std::exchange(current_generator, current_epoch ? &generator_ : nullptr)) {
+    : ScopedValue(current_generator, current_epoch ? &generator_ : nullptr) {
   if (!current_epoch) return;
   const auto [seed, epoch] = *current_epoch;
   generator_.set_state(random_bits64(seed, sample_stream(epoch), index), stage << 32);
 }
-SampleScope::~SampleScope() { current_generator = outer_; }
 
 }  // namespace detail
 }  // namespace gradus::data

@@ -12,6 +12,7 @@
 #include <gradus/autograd/node.h>
 #include <gradus/core/error.h>
 #include <gradus/core/runtime/random.h>
+#include <gradus/core/scope.h>
 
 namespace gradus::data {
 
@@ -69,28 +70,20 @@ struct Epoch {
 
 /// While an EpochScope exists, this thread makes samples of this epoch. Opened by a loader for each batch. Scopes can
 /// be nested: a cache reads its source in an EpochScope of epoch 0.
-class EpochScope {
+class EpochScope : ScopedValue<std::optional<Epoch>> {
  public:
   EpochScope(uint64_t seed, uint64_t epoch);
-  ~EpochScope();
-  EpochScope(const EpochScope&) = delete;
-  EpochScope& operator=(const EpochScope&) = delete;
-
- private:
-  const std::optional<Epoch> outer_;
 };
 
 /// While a SampleScope exists, this thread makes this sample, and sample_generator() belongs to it if the thread is in
 /// an EpochScope. Each `stage` has different random numbers, so that two random transforms of a pipeline do not draw
 /// the same ones. Scopes can be nested.
-class SampleScope {
+class SampleScope : ScopedValue<Generator*> {
  public:
   SampleScope(size_t index, uint64_t stage);
-  ~SampleScope();
 
  private:
   Generator generator_;
-  Generator* const outer_;  // the generator of the enclosing SampleScope
 };
 
 /// Calls make() in a SampleScope and returns its result. If make() throws, the message of the exception begins with the

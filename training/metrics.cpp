@@ -35,8 +35,9 @@ void check_class(int64_t found, int64_t classes, const char* what, int64_t place
 // Calls f(label, i) for the labels that are not `ignore_index`, after checking that they are classes.
 template <class F>
 void for_each_label(const Tensor& labels, int64_t classes, int64_t ignore_index, const F& f) {
+  const int64_t* const values = labels.data_ptr<int64_t>();
   for (int64_t i = 0; i < labels.numel(); ++i) {
-    const int64_t label = labels.data_ptr<int64_t>()[i];
+    const int64_t label = values[i];
     if (label == ignore_index) continue;
     check_class(label, classes, "target", i, ignore_index);
     f(label, i);

@@ -48,9 +48,10 @@ void choose_congestion_control(const Connection& connection) {
       name.ss_family == AF_INET
           ? ntohl(reinterpret_cast<sockaddr_in&>(name).sin_addr.s_addr) >> 24 == 127
           : IN6_IS_ADDR_LOOPBACK(&address) || (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  if (!loopback) return;
   for (const char* algorithm : {"cubic", "reno"})
-    if (!loopback || setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
-                                static_cast<socklen_t>(std::strlen(algorithm))) == 0)
+    if (setsockopt(connection.descriptor(), IPPROTO_TCP, TCP_CONGESTION, algorithm,
+                   static_cast<socklen_t>(std::strlen(algorithm))) == 0)
       return;
 }
 

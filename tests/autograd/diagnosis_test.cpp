@@ -217,6 +217,15 @@ TEST_CASE("the graph is dumped as Graphviz source") {
   CHECK(autograd::graph_to_dot(loss).find("gradient 3, -4") != std::string::npos);
 }
 
+TEST_CASE("the leaves of a graph include those of recomputed parts, each once") {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4}), outside = leaf({5, 6});
+  const Tensor h = autograd::checkpoint([&](const Tensor& in) { return (in * w).exp() * w; }, x);
+  const std::vector<Tensor> leaves = autograd::leaves_behind((h * outside + numbers({7, 8})).sum());
+  CHECK(leaves.size() == 3);
+  for (const Tensor& wanted : {x, w, outside})
+    CHECK(std::ranges::any_of(leaves, [&](const Tensor& found) { return found.impl() == wanted.impl(); }));
+}
+
 TEST_CASE("saved bytes count each storage once") {
   const Tensor x(ones({256}).array(), true);
   CHECK(autograd::saved_bytes((x + 1).sum()) == 0);

@@ -25,6 +25,7 @@
 #include <typeinfo>
 #include <vector>
 
+#include <gradus/core/io/parse_number.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/core/runtime/random.h>
@@ -65,9 +66,12 @@ inline std::string to_text(const char* text) { return text; }
 /// Converts text to a number. Returns false if the text is not a number of this type.
 template <Number T>
 bool from_text(const std::string& text, T& number) {
-  const char* const end = text.data() + text.size();
-  if constexpr (std::is_same_v<T, bool>) return number = text == "true", text == "true" || text == "false";
-  else return std::from_chars(text.data(), end, number) == std::from_chars_result{end, std::errc()};
+  if constexpr (std::is_same_v<T, bool>) {
+    return number = text == "true", text == "true" || text == "false";
+  } else {
+    const std::optional<T> parsed = io::parse_number<T>(text);
+    return parsed && (number = *parsed, true);
+  }
 }
 inline bool from_text(const std::string& text, std::string& value) { return value = text, true; }
 

@@ -1,12 +1,12 @@
 #include <gradus/core/io/tar.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
 
 #include <gradus/core/io/file_kind.h>
+#include <gradus/core/io/parse_number.h>
 
 namespace gradus::io {
 namespace {
@@ -55,11 +55,9 @@ Bytes TarReader::read(uint64_t bytes, uint64_t most) {
 }
 
 uint64_t TarReader::number(std::string_view digits, int base) const {
-  uint64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value, base);
-  check(error == std::errc() && end == digits.data() + digits.size(), "'", digits, "' is no ",
-        base == 8 ? "octal " : "", "number in a tar header");
-  return value;
+  const std::optional<uint64_t> value = parse_number<uint64_t>(digits, base);
+  check(value.has_value(), "'", digits, "' is no ", base == 8 ? "octal " : "", "number in a tar header");
+  return *value;
 }
 
 // A number in octal digits between spaces or zeros or, if the first bit is set, big-endian in the remaining bits.

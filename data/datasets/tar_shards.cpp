@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <condition_variable>
 #include <cstdio>
 #include <deque>
@@ -16,6 +15,7 @@
 #include <unordered_map>
 
 #include <gradus/autograd/ops/creation.h>
+#include <gradus/core/io/parse_number.h>
 #include <gradus/core/io/png.h>
 #include <gradus/core/runtime/deadline.h>
 #include <gradus/data/datasets/csv.h>
@@ -383,12 +383,9 @@ io::Bytes png_of(const Tensor& image) {
 
 // Parses a class as Python's int() does: digits with an optional sign and spaces around them.
 int64_t integer_of(std::string_view field, const std::string& name) {
-  const std::string_view text = detail::bare_number(field);
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  GRADUS_CHECK(error == std::errc() && end == text.data() + text.size(), IoError, "'", name, "': the field cls, '",
-               field.substr(0, 40), "', is not an integer");
-  return number;
+  const std::optional<int64_t> number = io::parse_number<int64_t>(detail::bare_number(field));
+  GRADUS_CHECK(number, IoError, "'", name, "': the field cls, '", field.substr(0, 40), "', is not an integer");
+  return *number;
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <thread>
 
+#include <gradus/core/io/parse_number.h>
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
@@ -29,7 +30,7 @@ namespace {
 std::optional<int> number_in(const char* variable, int least = 0, int most = std::numeric_limits<int>::max()) {
   const char* text = std::getenv(variable);
   if (text == nullptr) return std::nullopt;
-  const std::optional<int> value = parse_number<int>(text);
+  const std::optional<int> value = io::parse_number<int>(text);
   GRADUS_CHECK(value && least <= *value && *value <= most, ValueError, "the variable ", variable, " is '", text,
                "', not a number from ", least, " to ", most);
   return value;

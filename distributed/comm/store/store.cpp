@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <utility>
 
+#include <gradus/core/io/parse_number.h>
+
 namespace gradus::dist {
 
 void detail::fail_to_find(const std::vector<std::string>& missing, Milliseconds timeout) {
@@ -54,7 +56,7 @@ std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
       break;
     case check: answer.number = missing(keys).empty(); break;
     case add: {
-      const std::optional<int64_t> number = exists ? parse_number<int64_t>(held->second) : 0;
+      const std::optional<int64_t> number = exists ? io::parse_number<int64_t>(held->second) : 0;
       GRADUS_CHECK(number, CommError, "[store] '", keys[0], "' does not hold a number to add to");
       GRADUS_CHECK(!__builtin_add_overflow(*number, request.amount, &answer.number), CommError, "[store] '", keys[0],
                    "' would leave the range of int64");

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <memory>
 
+#include <gradus/core/io/parse_number.h>
+
 namespace gradus::dist {
 namespace {
 
@@ -107,7 +109,7 @@ Address Address::parse(const std::string& text) {
       address.host = address.host.substr(1, address.host.size() - 2);
     else if (address.host.find(':') != std::string::npos)
       address.host.clear();  // in an IPv6 literal without brackets the beginning of the port is ambiguous
-    const std::optional<uint16_t> port = parse_number<uint16_t>(text.substr(colon + 1));
+    const std::optional<uint16_t> port = io::parse_number<uint16_t>(text.substr(colon + 1));
     if (!port) address.host.clear();
     address.port = port.value_or(0);
   }

@@ -1,13 +1,11 @@
 // TCP sockets with deadlines. Errors are CommErrors that name the address and the cause.
 #pragma once
 
-#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -69,15 +67,6 @@ auto connect_again(const Deadline& deadline, F&& connect) {
     }
     std::this_thread::sleep_for(kPause);
   }
-}
-
-/// Parses all of `text` as a number. Returns nothing if it is none, or does not fit in a T.
-template <class T>
-std::optional<T> parse_number(std::string_view text, int base = 10) {
-  T value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value, base);
-  return error == std::errc() && rest == end ? std::optional(value) : std::nullopt;
 }
 
 /// Where a socket listens: a host (a name, or an IPv4 or IPv6 address in digits) and a port.

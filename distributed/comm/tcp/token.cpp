@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 
+#include <gradus/core/io/parse_number.h>
+
 namespace gradus::dist {
 namespace {
 
@@ -68,7 +70,7 @@ Token Token::parse(const std::string& hex, const std::string& source) {
   token.empty_ = false;
   bool valid = hex.size() == 2 * token.key_.size();
   for (size_t i = 0; valid && i < token.key_.size(); ++i) {
-    const std::optional<uint8_t> byte = parse_number<uint8_t>(std::string_view(hex).substr(2 * i, 2), 16);
+    const std::optional<uint8_t> byte = io::parse_number<uint8_t>(std::string_view(hex).substr(2 * i, 2), 16);
     valid = byte.has_value();
     token.key_[i] = static_cast<std::byte>(byte.value_or(0));
   }
@@ -113,7 +115,7 @@ Token Token::from_file(const std::string& path) {
 
 Token Token::from_environment() {
   const char *const number = std::getenv("GRADUS_TOKEN_FD"), *const path = std::getenv("GRADUS_TOKEN_FILE");
-  const int descriptor = number != nullptr ? parse_number<int>(number).value_or(-1) : 0;
+  const int descriptor = number != nullptr ? io::parse_number<int>(number).value_or(-1) : 0;
   GRADUS_CHECK(descriptor >= 0, ValueError, "GRADUS_TOKEN_FD is '", number, "', not the number of a descriptor");
   try {
     return number != nullptr ? from_descriptor(descriptor) : path != nullptr ? from_file(path) : Token();

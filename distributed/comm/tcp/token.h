@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include <gradus/distributed/comm/tcp/socket.h>
 

@@ -1,6 +1,6 @@
-// The convolution methods of the backend. They run the plans that select.cpp makes. Half types are converted to float and weights
-// made dense. ReLU of the fused forms is applied to the sums in registers (forward) or while dy is copied to the
-// kernels' layout (backward).
+// The convolution methods of the backend. They run the plans that select.cpp makes. Half types are converted to float
+// and weights made dense. ReLU of the fused forms is applied to the sums in registers (forward) or while dy is copied
+// to the kernels' layout (backward).
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/loops.h>

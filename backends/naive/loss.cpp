@@ -53,9 +53,10 @@ void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView&
       double max = -std::numeric_limits<double>::infinity(), sum = 0;
       for (int64_t i = 0; i < size; ++i) max = std::max(max, input(i));
       for (int64_t i = 0; i < size; ++i) sum += std::exp(input(i) - max);
+      const double log_sum = std::log(sum);
       for (int64_t i = 0; i < size; ++i)
         y.as<T>()[at[1] + i * y.strides[axis]] =
-            scalar::convert<T>(log ? input(i) - max - std::log(sum) : std::exp(input(i) - max) / sum);
+            scalar::convert<T>(log ? input(i) - max - log_sum : std::exp(input(i) - max) / sum);
     });
   });
 }

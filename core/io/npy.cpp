@@ -112,9 +112,10 @@ class NpyHeaderReader {
   }
   int64_t integer() {
     skip_spaces();
-    int64_t value = -1;
+    int64_t value = 0;
     const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
-    GRADUS_CHECK(error == std::errc() && value >= 0, IoError, "'", file_, "': the shape has an invalid size");
+    GRADUS_CHECK(error == std::errc() && !text_.starts_with('-'), IoError, "'", file_,
+                 "': the shape has an invalid size");
     text_.remove_prefix(static_cast<size_t>(end - text_.data()));
     if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;

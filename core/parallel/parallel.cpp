@@ -205,7 +205,9 @@ int parallel_slots(int64_t count, int64_t grain) {
   return static_cast<int>(std::clamp<int64_t>(ceil_div(count, std::max<int64_t>(grain, 1)), 1, num_threads()));
 }
 
-void parallel_for(int64_t count, int64_t grain, RangeFunction body) { parallel_for(count, grain, num_threads(), body); }
+void parallel_for(int64_t count, int64_t grain, RangeFunction body) {
+  parallel_for(count, grain, parallel_slots(count, grain), body);
+}
 
 void parallel_for(int64_t count, int64_t grain, int slots, RangeFunction body) {
   if (count <= 0 || skips_chunks) return;

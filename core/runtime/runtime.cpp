@@ -56,10 +56,10 @@ bool record_copy(void* to, Device to_device, const void* from, Device from_devic
 }
 
 std::string format_bytes(int64_t bytes) {
-  const char* units[] = {"B", "KiB", "MiB", "GiB"};
+  const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   double value = static_cast<double>(bytes);
   size_t unit = 0;
-  for (; value >= 1024 && unit < 3; ++unit) value /= 1024;
+  for (; value >= 1024 && unit + 1 < std::size(units); ++unit) value /= 1024;
   std::ostringstream text;
   text << std::setprecision(value < 1000 ? 3 : 4) << value << " " << units[unit];
   return std::move(text).str();

@@ -10,6 +10,8 @@ TEST_CASE("format_bytes chooses readable units") {
   CHECK(format_bytes(1536) == "1.5 KiB");
   CHECK(format_bytes((int64_t{1} << 30) - 1) == "1024 MiB");
   CHECK(format_bytes(int64_t{139} << 30) == "139 GiB");
+  CHECK(format_bytes(int64_t{12} << 40) == "12 TiB");
+  CHECK(format_bytes(INT64_MAX) == "8192 PiB");
 }
 
 TEST_CASE("a settled device has an index") {

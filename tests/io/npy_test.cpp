@@ -94,6 +94,7 @@ TEST_CASE("npy: hostile files are errors", "[io][npy]") {
   CHECK_THAT(header("{'descr': [('a', '<f4')]}"), contains("lacks a '''"));
   CHECK_THAT(header("{'fortran_order': 1}"), contains("neither True nor False"));
   CHECK_THAT(header("{'shape': (-2,)}"), contains("invalid size"));
+  CHECK_THAT(header("{'shape': (-0,)}"), contains("invalid size"));
   CHECK_THAT(header("{'shape': (99999999999999999999,)}"), contains("invalid size"));
   CHECK_THAT(header("{'shape': 2}"), contains("lacks a '('"));
   CHECK_THAT(header("{'shape': (1,1,1,1,1,1,1,1,1)}"), contains("more than 8 dimensions"));

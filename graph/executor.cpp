@@ -13,9 +13,6 @@ namespace {
 /// example because a setting has changed since then, the runtime allocates the memory.
 class ScratchSlots final : public RecordedMemory {
  public:
-  ScratchSlots() : before_(std::exchange(gradus::detail::recorded_memory, this)) {}
-  ~ScratchSlots() override { gradus::detail::recorded_memory = before_; }
-
   void begin(const Call& call, char* slot) { pieces_ = call.scratch, slot_ = slot, next_ = 0; }
   DeviceType type() const override { return DeviceType::cuda; }
   std::shared_ptr<void> allocate(size_t bytes) override {
@@ -27,10 +24,10 @@ class ScratchSlots final : public RecordedMemory {
   bool is_watched() const override { return true; }
 
  private:
-  RecordedMemory* const before_;
   std::span<const ScratchPiece> pieces_;
   char* slot_ = nullptr;
   size_t next_ = 0;
+  const ScopedValue<RecordedMemory*> scope_{gradus::detail::recorded_memory, this};
 };
 
 }  // namespace

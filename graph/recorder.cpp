@@ -42,7 +42,7 @@ class CallBackend final : public BackendInterceptor<CallBackend> {
 };
 
 /// During its lifetime, work on the GPU is captured instead of run. The captured graph is discarded.
-class ThrownAwayCapture {
+class ThrownAwayCapture : NoCopy {
  public:
   explicit ThrownAwayCapture(DeviceRuntime& runtime) : runtime_(runtime) { runtime.begin_capture(); }
   ~ThrownAwayCapture() {

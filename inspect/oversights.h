@@ -5,7 +5,7 @@
 //   if (step == 0) training::warn_of_oversights(*net, loss, &optimizer);
 #pragma once
 
-#include <iostream>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -23,7 +23,8 @@ namespace gradus::training {
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss,
                                          const optim::Optimizer* optimizer = nullptr);
 /// Prints the lines of find_oversights(), each after "warning: ", to the stream; by default to stderr.
-void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr,
-                        std::ostream& stream = std::cerr);
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr);
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer,
+                        std::ostream& stream);
 
 }  // namespace gradus::training

@@ -409,7 +409,7 @@ namespace gradus {
 namespace {
 
 /// Puts a model into evaluation mode for its lifetime, and then restores the mode of each module.
-class Evaluation {
+class Evaluation : NoCopy {
  public:
   explicit Evaluation(nn::Module& model) {
     for (const auto& module : model.modules()) training_.emplace_back(module, module->is_training());
@@ -419,8 +419,6 @@ class Evaluation {
     // train() also sets the mode of all submodules, so outer modules must come before inner ones.
     for (const auto& [module, is_training] : training_) module->train(is_training);
   }
-  Evaluation(const Evaluation&) = delete;
-  Evaluation& operator=(const Evaluation&) = delete;
 
  private:
   std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // outer modules first

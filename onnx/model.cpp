@@ -99,7 +99,8 @@ bool same_bytes(const Array& a, const Array& b) {
 }  // namespace
 
 int64_t element_type(DType dtype) {
-  static constexpr int64_t numbers[kDTypeCount] = {1, 11, 10, 16, 7, 6, 2, 9};  // in the order of DType
+  static constexpr int64_t numbers[] = {1, 11, 10, 16, 7, 6, 2, 9};  // in the order of DType
+  static_assert(std::size(numbers) == kDTypeCount);
   return numbers[static_cast<int>(dtype)];
 }
 

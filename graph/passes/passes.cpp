@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
-#include <set>
 #include <string_view>
+#include <utility>
 
 #include <gradus/graph/memory_plan.h>
 #include <gradus/graph/recorded_call.h>
@@ -118,14 +118,15 @@ constexpr Rank kRanks[] = {[](const Effect& effect) { return effect.peak_with(0)
 
 std::vector<size_t> order_by(Rank rank, const Graph& graph, Dependencies dependencies) {
   const size_t count = graph.calls().size();
-  std::vector<std::set<size_t>> buffers_of(count);
+  std::vector<std::vector<size_t>> buffers_of(count);
   std::vector<size_t> uses(graph.buffers().size());  // number of calls not yet ordered that use the buffer
   std::vector<bool> lives(graph.buffers().size());
-  for (size_t i = 0; i < count; ++i) {
+  std::vector<size_t> last_call(graph.buffers().size(), count);  // the last call that was seen to use the buffer
+  for (size_t i = 0; i < count; ++i)
     for_each_buffer(*graph.calls()[i], [&](const Operand&, size_t at) {
-      if (!graph.buffers()[at].external && buffers_of[i].insert(at).second) ++uses[at];
+      if (!graph.buffers()[at].external && std::exchange(last_call[at], i) != i)
+        buffers_of[i].push_back(at), ++uses[at];
     });
-  }
   int64_t used = 0, peak = 0;
   const auto effect_of = [&](size_t call) {
     Effect effect{used, peak, 0, static_cast<int64_t>(graph.calls()[call]->scratch_bytes), 0};

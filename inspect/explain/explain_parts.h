@@ -27,12 +27,10 @@
 namespace gradus::training::detail {
 
 /// An observer that is registered during its lifetime and has a filter for the events of its thread.
-class ThreadObserver : public Observer {
+class ThreadObserver : public Observer, NoCopy {
  public:
   ThreadObserver() { add_observer(this); }
   ~ThreadObserver() override { remove_observer(this); }
-  ThreadObserver(const ThreadObserver&) = delete;
-  ThreadObserver& operator=(const ThreadObserver&) = delete;
 
  protected:
   bool is_mine(const ObservedEvent& event, ObservedEvent::Kind kind) const {
@@ -135,13 +133,9 @@ class OpenOperators final : public ThreadObserver {
 };
 
 /// During its lifetime, this thread's arrays are allocated by `memory`, or by the runtime if `memory` is null.
-class MemoryScope {
+class MemoryScope : ScopedValue<RecordedMemory*> {
  public:
-  explicit MemoryScope(RecordedMemory* memory) : before_(std::exchange(gradus::detail::recorded_memory, memory)) {}
-  ~MemoryScope() { gradus::detail::recorded_memory = before_; }
-
- private:
-  RecordedMemory* const before_;
+  explicit MemoryScope(RecordedMemory* memory) : ScopedValue(gradus::detail::recorded_memory, memory) {}
 };
 
 /// Allocates the memory of a thread's arrays, from the system or a GPU, and keeps a history of each block.

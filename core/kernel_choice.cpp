@@ -71,16 +71,26 @@ const TuningTable::Device& TuningTable::device(const std::string& name) const {
   return found->second;
 }
 
+void TuningTable::check_row(const std::string& row, const std::vector<WorkParts>& parts) const {
+  for (const auto& [name, device] : devices_) {
+    const auto factors = device.factors.find(row);
+    if (factors == device.factors.end()) continue;
+    for (const auto& [part, factor] : factors->second) {
+      const auto has_part = [&](const WorkParts& each) {
+        return std::ranges::any_of(each, [&](const WorkPart& known) { return known.name && known.name == part; });
+      };
+      GRADUS_CHECK(std::ranges::any_of(parts, has_part), ValueError, "the tuning table's row '", row,
+                   "' has a factor for '", part,
+                   "', which is no part of the algorithm's work; measure again with benchmarks/tune");
+    }
+  }
+}
+
 KernelWork TuningTable::us_per_unit(const std::string& device_name, const std::string& row,
                                     const WorkParts& parts) const {
   const Device& device = this->device(device_name);
   const Device& measured = device.factors.count(row) || !first_ ? device : *first_;
   const auto factors = measured.factors.find(row);
-  if (factors != measured.factors.end())
-    for (const auto& [name, factor] : factors->second)
-      GRADUS_CHECK(std::ranges::any_of(parts, [&](const WorkPart& part) { return part.name && part.name == name; }),
-                   ValueError, "the tuning table's row '", row, "' has a factor for '", name,
-                   "', which is no part of the algorithm's work; measure again with benchmarks/tune");
   KernelWork result = {};
   for (size_t i = 0; i < kMaxWorkParts && parts[i].name; ++i) {
     const bool known = factors != measured.factors.end() && factors->second.count(parts[i].name) > 0;

@@ -82,6 +82,8 @@ class TuningTable {
 
   /// Throws a ValueError if there is no such device.
   const Device& device(const std::string& name) const;
+  /// Throws a ValueError if a factor of the row is for a part that is in none of `parts`.
+  void check_row(const std::string& row, const std::vector<WorkParts>& parts) const;
   /// Microseconds for a unit of each part. A part without a factor is estimated at the limit.
   KernelWork us_per_unit(const std::string& device, const std::string& row, const WorkParts& parts) const;
 
@@ -151,6 +153,12 @@ class KernelFamily {
   KernelFamily(std::string name, std::vector<std::string> kinds, std::vector<const Algorithm*> algorithms,
                const std::vector<std::string>& devices, const TuningTable& table)
       : name(std::move(name)), kinds(std::move(kinds)), algorithms(std::move(algorithms)) {
+    for (const Algorithm* each : this->algorithms) {
+      std::vector<WorkParts> parts;  // of all algorithms with this name; no two of them run for the same kind
+      for (const Algorithm* other : this->algorithms)
+        if (std::string_view(other->name) == each->name) parts.push_back(other->parts);
+      for (size_t kind = 0; kind < this->kinds.size(); ++kind) table.check_row(row(kind, *each), parts);
+    }
     for (const std::string& device : devices) {
       threads_.push_back(table.device(device).threads);
       for (size_t kind = 0; kind < this->kinds.size(); ++kind)

@@ -122,19 +122,19 @@ Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options,
 
 Tensor Tensor::new_empty(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_empty", where);
-  return gradus::empty(size, options_like(*this, wanted), where);
+  return gradus::empty(size, options_like(*this, wanted));
 }
 Tensor Tensor::new_zeros(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_zeros", where);
-  return zeros(size, options_like(*this, wanted), where);
+  return zeros(size, options_like(*this, wanted));
 }
 Tensor Tensor::new_ones(IntArrayRef size, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_ones", where);
-  return ones(size, options_like(*this, wanted), where);
+  return ones(size, options_like(*this, wanted));
 }
 Tensor Tensor::new_full(IntArrayRef size, const Scalar& value, const TensorOptions& wanted, Loc where) const {
   OpScope op("new_full", where);
-  return full(size, value, options_like(*this, wanted), where);
+  return full(size, value, options_like(*this, wanted));
 }
 
 Tensor arange(const Scalar& end, const TensorOptions& options, Loc where) { return arange(0, end, 1, options, where); }
@@ -333,20 +333,20 @@ int64_t end_of_integers(DType dtype) {
 Tensor Tensor::to(Device target, DType type, bool non_blocking, bool copy, Loc where) const {
   OpScope op("to", where);
   target = settled(target);
-  if (target == device() && type == dtype()) return copy ? clone(where) : *this;
+  if (target == device() && type == dtype()) return copy ? clone() : *this;
   return detail::apply_as_is<To>(*this, target, type, non_blocking);
 }
 Tensor Tensor::to(DType type, bool non_blocking, bool copy, Loc where) const {
   const OpContext context("to", where);
-  return to(device(), type, non_blocking, copy, where);
+  return to(device(), type, non_blocking, copy);
 }
 Tensor Tensor::to(Device target, bool non_blocking, bool copy, Loc where) const {
   const OpContext context("to", where);
-  return to(target, dtype(), non_blocking, copy, where);
+  return to(target, dtype(), non_blocking, copy);
 }
 Tensor Tensor::to(const TensorOptions& options, bool non_blocking, bool copy, Loc where) const {
   const OpContext context("to", where);
-  return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy, where);
+  return to(options.device_or(device()), options.dtype_or(dtype()), non_blocking, copy);
 }
 
 Tensor Tensor::clone(Loc where) const { return apply<Clone>({"clone", where}, *this); }
@@ -377,7 +377,7 @@ const Tensor& Tensor::copy_(const Tensor& source, bool non_blocking, Loc where) 
 const Tensor& Tensor::fill_(const Tensor& value, Loc where) const {
   const OpContext context("fill_", where);
   GRADUS_CHECK(value.numel() == 1, ShapeError, "the value must have one element, got shape ", value.sizes());
-  return copy_(value.reshape({}), false, where);
+  return copy_(value.reshape({}));
 }
 
 const Tensor& Tensor::fill_(const Scalar& value, Loc where) const {

@@ -449,13 +449,13 @@ const Tensor& Tensor::lerp_(const Tensor& end, const Operand& weight) const {
 
 const Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   OpScope op("addcmul_", where);
-  if (is_half(dtype())) return copy_(gradus::addcmul(*this, a, b, value, where));
+  if (is_half(dtype())) return copy_(gradus::addcmul(*this, a, b, value));
   return add_(a * b, number_of(value, dtype()));
 }
 
 const Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
   OpScope op("addcdiv_", where);
-  return is_half(dtype()) ? copy_(gradus::addcdiv(*this, a, b, value, where)) : add_(a / b, value);
+  return is_half(dtype()) ? copy_(gradus::addcdiv(*this, a, b, value)) : add_(a / b, value);
 }
 
 // ---- Comparisons and where ----

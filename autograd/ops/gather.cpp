@@ -57,7 +57,7 @@ struct Put final : Node {  // y = x, but source (or x + source) in the elements 
 
 // Returns a tensor of x's type and the given shape that is expanded from a single element in memory.
 Tensor filled(const Tensor& x, const Scalar& value, const Shape& shape) {
-  return full({}, value, x.options(), Loc{}).expand(shape, Loc{});
+  return full({}, value, x.options()).expand(shape);
 }
 
 // Returns the value of masked_fill as a scalar tensor of x's type.
@@ -66,11 +66,11 @@ Tensor fill_value(const Tensor& x, const Operand& value) {
   GRADUS_CHECK(value.tensor->numel() == 1, ShapeError, "the value must be a number or have one element, got shape ",
                value.tensor->sizes());
   if (value.tensor->device().is_cpu()) ops::check_fits(ops::item(value.tensor->array()), x.dtype());
-  return value.tensor->reshape({}, Loc{}).to(x.device(), x.dtype(), false, false, Loc{});
+  return value.tensor->reshape({}).to(x.device(), x.dtype());
 }
 
 Tensor scaled(const Tensor& source, const Scalar& alpha) {
-  return alpha.to_double() == 1 ? source : mul({source, Loc{}}, {alpha, Loc{}});
+  return alpha.to_double() == 1 ? source : mul(source, alpha);
 }
 
 // Returns the part of the source that has the shape of the index; a source may be larger than the index.
@@ -83,7 +83,7 @@ Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
     const int64_t size = part.sizes()[i], wanted = index.sizes()[i];
     GRADUS_CHECK(wanted <= size, ShapeError, "index of shape ", index.sizes(), " is larger than the source of shape ",
                  source.tensor->sizes(), " in dimension ", i);
-    if (wanted < size) part = part.narrow(i, 0, wanted, Loc{});
+    if (wanted < size) part = part.narrow(i, 0, wanted);
   }
   return part;
 }
@@ -106,7 +106,7 @@ Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where
   if (x.dim() > 0) return apply<Take>(op, x, Access::slices, axis, places);
   GRADUS_CHECK(places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
                index.sizes());
-  return apply<Take>(op, x.unsqueeze(0, where), Access::slices, axis, places).squeeze(0, where);
+  return apply<Take>(op, x.unsqueeze(0), Access::slices, axis, places).squeeze(0);
 }
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                  Loc where) {
@@ -163,7 +163,7 @@ Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
 
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
   OpScope op("take_along_dim", where);
-  if (!dim) return x.reshape({-1}, where).gather(0, indices.reshape({-1}, where), where);
+  if (!dim) return x.reshape({-1}).gather(0, indices.reshape({-1}));
   const int axis = axis_of(x, *dim);
   GRADUS_CHECK(x.dim() == indices.dim(), ShapeError,
                "x and indices must have the same number of dimensions, got shapes ", x.sizes(), " and ",
@@ -173,7 +173,7 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
   const Shape shape = broadcast_shapes(from, to);
   from = to = shape;
   from[axis] = x.sizes()[axis], to[axis] = indices.sizes()[axis];
-  return x.expand(from, where).gather(axis, indices.expand(to, where), where);
+  return x.expand(from).gather(axis, indices.expand(to));
 }
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
@@ -216,7 +216,7 @@ Tensor Tensor::masked_fill(const Tensor& mask, const Operand& value) const {
 }
 const Tensor& Tensor::masked_fill_(const Tensor& mask, const Operand& value) const {
   OpScope op("masked_fill_", value.where);
-  return copy_(gradus::where(mask, fill_value(*this, value), *this), false, value.where);
+  return copy_(gradus::where(mask, fill_value(*this, value), *this));
 }
 
 Tensor masked_select(const Tensor& x, const Tensor& mask, Loc where) {
@@ -224,8 +224,8 @@ Tensor masked_select(const Tensor& x, const Tensor& mask, Loc where) {
   GRADUS_CHECK(mask.dtype() == kBool || mask.dtype() == kByte, DTypeError, "the mask must be boolean (or uint8), got ",
                mask.dtype());
   const Shape shape = broadcast_shapes(x.sizes(), mask.sizes());
-  const Tensor places = places_of(mask.to(kBool).expand(shape, where));
-  return x.expand(shape, where).reshape({-1}, where).index_select(0, places, where);
+  const Tensor places = places_of(mask.to(kBool).expand(shape));
+  return x.expand(shape).reshape({-1}).index_select(0, places);
 }
 Tensor Tensor::masked_select(const Tensor& mask, Loc where) const { return gradus::masked_select(*this, mask, where); }
 
@@ -237,11 +237,11 @@ Tensor argwhere(const Tensor& x, Loc where) { return nonzero(x, where); }
 Tensor Tensor::nonzero(Loc where) const { return gradus::nonzero(*this, where); }
 TensorList nonzero_numpy(const Tensor& x, Loc where) {
   OpScope op("nonzero_numpy", where);
-  return nonzero(x.dim() == 0 ? x.reshape({1}, where) : x, where).unbind(1, where);
+  return nonzero(x.dim() == 0 ? x.reshape({1}) : x).unbind(1);
 }
 TensorList where(const Tensor& condition, Loc where) {
   OpScope op("where", where);
-  return nonzero_numpy(condition, where);
+  return nonzero_numpy(condition);
 }
 
 // ---- Classes and grids ----
@@ -251,12 +251,12 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   GRADUS_CHECK(x.dtype() == kLong || x.dtype() == kInt, DTypeError, "classes must be int64 or int32, got ", x.dtype());
   GRADUS_CHECK(num_classes >= -1, ValueError, "num_classes must not be negative, got ", num_classes);
   GRADUS_CHECK(num_classes > 0 || x.numel() > 0, ValueError, "without elements the number of classes must be given");
-  const int64_t largest = num_classes >= 0 ? num_classes - 1 : x.max(where).item<int64_t>(where);
+  const int64_t largest = num_classes >= 0 ? num_classes - 1 : x.max().item<int64_t>();
   const int64_t classes = std::min(largest, INT64_MAX - 1) + 1;
   Shape shape = x.sizes();
   shape.push_back(std::max<int64_t>(classes, 0));
   const Tensor y = zeros(shape, x.options().dtype(kLong));
-  return y.scatter_(-1, x.unsqueeze(-1, where), {1, where});
+  return y.scatter_(-1, x.unsqueeze(-1), 1);
 }
 
 Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Loc where) {
@@ -270,8 +270,8 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Loc w
   const Tensor places = x.to(kLong);
   int64_t length = minlength;
   if (x.numel() > 0) {
-    GRADUS_CHECK(places.min().item<int64_t>(where) >= 0, ValueError, "the numbers must not be negative");
-    length = std::max(minlength, checked_sum(places.max().item<int64_t>(where), 1));
+    GRADUS_CHECK(places.min().item<int64_t>() >= 0, ValueError, "the numbers must not be negative");
+    length = std::max(minlength, checked_sum(places.max().item<int64_t>(), 1));
   }
   const DType type = !weights.defined() ? kLong : weights.dtype() == kFloat ? kFloat : kDouble;
   const Tensor counts = zeros({length}, TensorOptions(type).device(x.device()));
@@ -292,8 +292,8 @@ TensorList meshgrid(const TensorList& tensors, std::string_view indexing, Loc wh
   for (size_t i = 0; i < tensors.size(); ++i) {
     Shape shape = Dims::filled(grid.size(), 1);
     shape[static_cast<int>(i)] = grid[static_cast<int>(i)];
-    result.push_back(tensors[i].reshape(shape, where).expand(grid, where));
-    if (indexing == "xy" && grid.size() > 1) result.back() = result.back().transpose(0, 1, where);
+    result.push_back(tensors[i].reshape(shape).expand(grid));
+    if (indexing == "xy" && grid.size() > 1) result.back() = result.back().transpose(0, 1);
   }
   return result;
 }

@@ -36,7 +36,7 @@ int64_t dimensions_of(const TensorIndex& index) {
 
 // Indices and masks on the CPU may index a tensor on any device.
 Tensor on_device_of(const Tensor& x, const Tensor& index) {
-  return index.device().is_cpu() ? index.to(x.device(), index.dtype(), false, false, Loc{}) : index;
+  return index.device().is_cpu() ? index.to(x.device(), index.dtype()) : index;
 }
 
 // Makes the indexed dimensions of the view adjacent. If they are not adjacent already, they move to the front, as in
@@ -55,7 +55,7 @@ void bring_together(Tensor* view, std::vector<Entry>* entries) {
   }
   for (int i = 0; i < view->dim(); ++i)
     if (!(indexed & (1u << i))) order.push_back(i);
-  *view = view->permute(order, Loc{});
+  *view = view->permute(order);
 }
 
 Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
@@ -64,7 +64,7 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   for (TensorIndex& index : indices) {
     GRADUS_CHECK(index.kind != Kind::tensor || index.tensor.defined(), ValueError, "an index tensor is undefined");
     if (index.kind == Kind::tensor && index.tensor.dtype() == kByte)  // uint8 tensors are masks, as in PyTorch
-      index.tensor = index.tensor.to(kBool, false, false, Loc{});
+      index.tensor = index.tensor.to(kBool);
     consumed += dimensions_of(index);
     ellipses += index.kind == Kind::ellipsis;
   }
@@ -75,15 +75,15 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
   Tensor& view = result.view;
   int axis = 0, dimension = 0;            // the next dimension of the view, and of x
   const auto new_axis = [&](bool keep) {  // true and false insert a new dimension and take one or none of its elements
-    view = view.unsqueeze(axis, Loc{});
+    view = view.unsqueeze(axis);
     result.entries.push_back({axis++, 1, zeros({keep ? 1 : 0}, x.options().dtype(kLong)), {}});
   };
   for (const TensorIndex& index : indices) {
     const Tensor& tensor = index.tensor;
     switch (index.kind) {
-      case Kind::integer: view = view.select(axis, index.integer, Loc{}); break;
-      case Kind::slice: view = view.slice(axis++, index.slice.start, index.slice.end, index.slice.step, Loc{}); break;
-      case Kind::none: view = view.unsqueeze(axis++, Loc{}); break;
+      case Kind::integer: view = view.select(axis, index.integer); break;
+      case Kind::slice: view = view.slice(axis++, index.slice.start, index.slice.end, index.slice.step); break;
+      case Kind::none: view = view.unsqueeze(axis++); break;
       case Kind::ellipsis:
         axis += static_cast<int>(x.dim() - consumed), dimension += static_cast<int>(x.dim() - consumed);
         break;
@@ -93,9 +93,9 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
                      "an index tensor must be int64, int32, bool or uint8 (a mask), got ", tensor.dtype(),
                      "; convert it with .to(kLong), or .to(kBool) if it is a mask");
         if (tensor.dim() == 0 && tensor.dtype() == kBool) {
-          new_axis(tensor.item<bool>(Loc{}));
+          new_axis(tensor.item<bool>());
         } else if (tensor.dim() == 0) {
-          view = view.select(axis, tensor.item<int64_t>(Loc{}), Loc{});
+          view = view.select(axis, tensor.item<int64_t>());
         } else if (tensor.dtype() == kBool) {
           const int span = ndim_of(tensor);
           for (int i = 0; i < span; ++i)
@@ -135,7 +135,7 @@ Advanced combined(Resolved resolved) {
 
 // Flattens the indexed dimensions to one; a view if the strides allow it.
 Tensor joined(const Advanced& index) {
-  return index.span == 1 ? index.view : index.view.flatten(index.axis, index.axis + index.span - 1, Loc{});
+  return index.span == 1 ? index.view : index.view.flatten(index.axis, index.axis + index.span - 1);
 }
 
 // The view's shape with the indexed dimensions replaced by `sizes`.
@@ -151,12 +151,12 @@ Shape with_sizes(const Advanced& index, const Shape& sizes) {
 Tensor mask_for(const Tensor& mask, int axis, int64_t ndim) {
   Shape shape = mask.sizes();
   while (axis + shape.size() < ndim) shape.push_back(1);
-  return mask.reshape(shape, Loc{});
+  return mask.reshape(shape);
 }
 
 // Drops leading dimensions of size 1 that `shape` does not have, so that x[0] = ones(1, 1, 3) is accepted.
 Tensor fitted(Tensor value, const Shape& shape) {
-  while (value.dim() > shape.size() && value.size(0) == 1) value = value.select(0, 0, Loc{});
+  while (value.dim() > shape.size() && value.size(0) == 1) value = value.select(0, 0);
   return value;
 }
 
@@ -165,9 +165,9 @@ Tensor fitted(Tensor value, const Shape& shape) {
 Tensor Tensor::index(const std::vector<TensorIndex>& indices, Loc where) const {
   OpScope op("index", where);
   const Advanced index = combined(resolve(*this, indices));
-  if (index.span == 0) return index.view.is_same(*this) ? expand(sizes(), where) : index.view;
-  const Tensor parts = joined(index).index_select(index.axis, index.places.reshape({-1}, where), where);
-  return index.places.dim() == 1 ? parts : parts.reshape(with_sizes(index, index.places.sizes()), where);
+  if (index.span == 0) return index.view.is_same(*this) ? expand(sizes()) : index.view;
+  const Tensor parts = joined(index).index_select(index.axis, index.places.reshape({-1}));
+  return index.places.dim() == 1 ? parts : parts.reshape(with_sizes(index, index.places.sizes()));
 }
 
 const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) const {
@@ -175,8 +175,8 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
   Resolved resolved = resolve(*this, indices);
   if (resolved.entries.empty()) {
     if (accumulate) resolved.view.add_(value);
-    else if (value.tensor) resolved.view.copy_(fitted(*value.tensor, resolved.view.sizes()), false, value.where);
-    else resolved.view.fill_(value.scalar, value.where);
+    else if (value.tensor) resolved.view.copy_(fitted(*value.tensor, resolved.view.sizes()));
+    else resolved.view.fill_(value.scalar);
     return *this;
   }
   const Entry& first = resolved.entries[0];
@@ -187,23 +187,23 @@ const Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const 
   }
   const Advanced index = combined(std::move(resolved));
   const Shape shown = with_sizes(index, index.places.sizes());
-  const Tensor rows = value.tensor ? fitted(*value.tensor, shown) : full({}, value.scalar, options(), value.where);
+  const Tensor rows = value.tensor ? fitted(*value.tensor, shown) : full({}, value.scalar, options());
   GRADUS_CHECK(broadcast_shapes(rows.sizes(), shown) == shown, ShapeError, "a value of shape ", rows.sizes(),
                " does not broadcast to the indexed shape ", shown);
-  const Tensor places = index.places.reshape({-1}, Loc{});
-  const Tensor source = rows.expand(shown, Loc{}).reshape(with_sizes(index, {places.numel()}), Loc{});
+  const Tensor places = index.places.reshape({-1});
+  const Tensor source = rows.expand(shown).reshape(with_sizes(index, {places.numel()}));
   const Tensor target = joined(index);
-  if (accumulate) target.index_add_(index.axis, places, source, 1, value.where);
-  else index_copy_(target, index.axis, places, source, value.where);
+  if (accumulate) target.index_add_(index.axis, places, source);
+  else index_copy_(target, index.axis, places, source);
   const bool copied = !(target.array().storage() == array().storage());
-  if (copied) index.view.copy_(target.reshape(index.view.sizes(), Loc{}), false, value.where);
+  if (copied) index.view.copy_(target.reshape(index.view.sizes()));
   return *this;
 }
 
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value, bool accumulate) {
   OpScope op("index_put", value.where);
   const DType type = value.tensor ? op.type_of(x, *value.tensor) : x.dtype();
-  return x.to(type, false, /*copy=*/true, value.where).index_put_(indices, value, accumulate);
+  return x.to(type, false, /*copy=*/true).index_put_(indices, value, accumulate);
 }
 
 }  // namespace gradus

@@ -154,9 +154,9 @@ struct AddMM final : Node {  // Y = X + A B, for matrices or batches
 // Returns beta x + alpha a b, from separate operators. x must broadcast to the product's shape. If beta is 0, x is
 // ignored, even if it contains NaN, and its gradient is 0.
 Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& of_x,
-               const Scalar& of_product, Loc where) {
+               const Scalar& of_product) {
   const auto blend = [&](const Tensor& x, const Tensor& a, const Tensor& b) {
-    const Tensor product = matmul(a, b, where);
+    const Tensor product = matmul(a, b);
     const DType type = promote_types(x.dtype(), product.dtype());
     const Scalar beta = number_of(of_x, type), alpha = number_of(of_product, type);
     check_broadcasts(x, product.sizes());
@@ -171,10 +171,10 @@ Tensor blended(const OpScope& op, const Tensor& x, const Tensor& a, const Tensor
 // Returns beta x + alpha a b for matrices or batches with matching sizes. If beta and alpha are 1, one kernel starts
 // its sums with x.
 Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta,
-                   const Scalar& alpha, Loc where) {
+                   const Scalar& alpha) {
   const bool plain = beta.to_double() == 1 && alpha.to_double() == 1 && op.type_of(x) == op.type_of(a) &&
                      op.type_of(a) == op.type_of(b) && a.dtype() != kBool;
-  if (!plain) return blended(op, x, a, b, beta, alpha, where);
+  if (!plain) return blended(op, x, a, b, beta, alpha);
   Shape product = a.sizes();
   product[product.size() - 1] = b.size(-1);
   check_broadcasts(x, product);
@@ -186,7 +186,7 @@ Tensor add_product(OpScope& op, const Tensor& x, const Tensor& a, const Tensor& 
 Tensor bmm(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("bmm", where);
   check_batches(a, b);
-  return matmul(a, b, where);
+  return matmul(a, b);
 }
 
 Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
@@ -194,46 +194,46 @@ Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& be
   check_dims(a, 2, "a", "(M, K)");
   check_dims(b, 2, "b", "(K, N)");
   check_product(a, b);
-  return add_product(op, x, a, b, beta, alpha, where);
+  return add_product(op, x, a, b, beta, alpha);
 }
 
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta, const Scalar& alpha,
              Loc where) {
   OpScope op("addmv", where);
   check_mv(matrix, vector);
-  return blended(op, x, matrix, vector, beta, alpha, where);
+  return blended(op, x, matrix, vector, beta, alpha);
 }
 
 Tensor Tensor::baddbmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   OpScope op("baddbmm", where);
   check_batches(a, b);
-  return add_product(op, *this, a, b, beta, alpha, where);
+  return add_product(op, *this, a, b, beta, alpha);
 }
 
 Tensor mv(const Tensor& matrix, const Tensor& vector, Loc where) {
   OpScope op("mv", where);
   check_mv(matrix, vector);
-  return matmul(matrix, vector, where);
+  return matmul(matrix, vector);
 }
 
 Tensor dot(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("dot", where);
   GRADUS_CHECK(a.dim() == 1 && b.dim() == 1 && a.numel() == b.numel(), ShapeError,
                "needs two vectors of one length, got shapes ", a.sizes(), " and ", b.sizes());
-  return matmul(a, b, where);
+  return matmul(a, b);
 }
 
 Tensor outer(const Tensor& a, const Tensor& b, Loc where) {
   OpScope op("outer", where);
   GRADUS_CHECK(a.dim() == 1 && b.dim() == 1, ShapeError, "needs two vectors, got shapes ", a.sizes(), " and ",
                b.sizes());
-  return a.unsqueeze(1, where) * b;
+  return a.unsqueeze(1) * b;
 }
 
 Tensor trace(const Tensor& x, Loc where) {
   OpScope op("trace", where);
   check_dims(x, 2, "x", "(M, N)");
-  return x.diagonal(0, 0, 1, where).sum(std::nullopt, where);
+  return x.diagonal(0, 0, 1).sum();
 }
 
 Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc where) {
@@ -246,7 +246,7 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc w
     while (axis < a.dim() && a.sizes()[axis] != 3) ++axis;
   GRADUS_CHECK(axis < a.dim() && a.sizes()[axis] == 3, ShapeError, "needs a dimension of size 3, got shape ",
                a.sizes());
-  const auto ahead = [&](const Tensor& x, int64_t by) { return x.roll({-by}, {axis}, where); };
+  const auto ahead = [&](const Tensor& x, int64_t by) { return x.roll({-by}, {axis}); };
   const auto product = [&](const Tensor& a, const Tensor& b) {
     return ahead(a, 1) * ahead(b, 2) - ahead(a, 2) * ahead(b, 1);
   };
@@ -277,9 +277,9 @@ Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayR
   for (int64_t size : shape) rows *= size;
   for (int i = 0; i < b.dim(); ++i)
     if (!(used_b & (1u << i))) order_b.push_back(i), shape.push_back(b.sizes()[i]), columns *= b.sizes()[i];
-  const Tensor left = a.permute(order_a, where).reshape({rows, depth}, where);
-  const Tensor right = b.permute(order_b, where).reshape({depth, columns}, where);
-  return matmul(left, right, where).reshape(shape, where);
+  const Tensor left = a.permute(order_a).reshape({rows, depth});
+  const Tensor right = b.permute(order_b).reshape({depth, columns});
+  return matmul(left, right).reshape(shape);
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps, Loc where) {
@@ -291,17 +291,15 @@ Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double e
   // Divides each vector by its norm first, because the product of two norms could overflow. The norm is sqrt(max(x²,
   // eps²)), which has a gradient at 0.
   const auto unit = [&](const Tensor& x) {
-    const Tensor full = x.to(wide, false, false, where).expand(shape, where);
-    return full / (full * full).sum({axis}, true, std::nullopt, where).clamp(eps * eps, {}, where).sqrt(where);
+    const Tensor full = x.to(wide).expand(shape);
+    return full / (full * full).sum({axis}, true).clamp(eps * eps).sqrt();
   };
-  return (unit(a) * unit(b)).sum({axis}, false, std::nullopt, where).to(dtype, false, false, where);
+  return (unit(a) * unit(b)).sum({axis}).to(dtype);
 }
 
 Tensor pairwise_distance(const Tensor& a, const Tensor& b, double p, double eps, bool keepdim, Loc where) {
   OpScope op("pairwise_distance", where);
-  const auto distance = [&](const Tensor& a, const Tensor& b) {
-    return (a - b + eps).norm(p, {-1}, keepdim, {}, where);
-  };
+  const auto distance = [&](const Tensor& a, const Tensor& b) { return (a - b + eps).norm(p, {-1}, keepdim); };
   return composed(op, distance, a, b);
 }
 

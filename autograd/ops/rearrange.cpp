@@ -20,7 +20,7 @@ struct Diag final : Node {  // a square matrix with x on one of its diagonals an
     if (x.numel() > 0) ops::copy_into(y.as_strided(x.shape(), {size + 1}, first), x);
     return y;
   }
-  Grads backward(const Tensor& dy) override { return {dy.diagonal(offset, 0, 1, Loc{})}; }
+  Grads backward(const Tensor& dy) override { return {dy.diagonal(offset, 0, 1)}; }
 };
 
 struct Flip final : Node {
@@ -41,7 +41,7 @@ struct Flip final : Node {
     Dims dims;
     for (int i = 0; i < dy.dim(); ++i)
       if (mask & (1u << i)) dims.push_back(i);
-    return {dims.empty() ? dy : dy.flip(dims, Loc{})};
+    return {dims.empty() ? dy : dy.flip(dims)};
   }
 };
 
@@ -55,32 +55,30 @@ struct Roll final : Node {  // along one dimension
     ops::copy_into(y.slice(along, 0, first), x.slice(along, size - first, size));
     return y;
   }
-  Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis}, Loc{})}; }
+  Grads backward(const Tensor& dy) override { return {dy.roll({-shift}, {axis})}; }
 };
 
 // Inserts a dimension of size `count` at `at` and merges it with dimension `start` of x. If the new dimension comes
 // before that dimension (at == start), the sequence of elements is repeated as a whole; if it comes after, each element
 // is repeated.
 Tensor repeat_along(const Tensor& x, int at, int start, int64_t count) {
-  const Tensor room = x.unsqueeze(at, Loc{});
+  const Tensor room = x.unsqueeze(at);
   Shape shape = room.sizes();
   shape[at] = count;
-  const Tensor repeated = room.expand(shape, Loc{});  // throws if there are too many elements
+  const Tensor repeated = room.expand(shape);  // throws if there are too many elements
   Shape joined = x.sizes();
   joined[start] *= count;
-  return repeated.reshape(joined, Loc{});
+  return repeated.reshape(joined);
 }
 
 // True for the elements that tril keeps: column - row <= diagonal.
-Tensor lower_triangle(const Tensor& x, int64_t diagonal, Loc where) {
+Tensor lower_triangle(const Tensor& x, int64_t diagonal) {
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
   diagonal = std::clamp(diagonal, -x.size(-2), x.size(-1));
   // Float32 represents integers up to 2^24 exactly, and its comparisons are vectorized.
   const DType dtype = x.size(-2) + x.size(-1) < (1 << 23) ? kFloat : kLong;
   const TensorOptions options = TensorOptions(dtype).device(x.device());
-  const Tensor rows = arange(x.size(-2), options, where).unsqueeze(1, where),
-               columns = arange(x.size(-1), options, where);
-  return le({columns, where}, {add({rows, where}, {diagonal, where}), where});
+  return arange(x.size(-1), options) <= arange(x.size(-2), options).unsqueeze(1) + diagonal;
 }
 
 }  // namespace
@@ -97,7 +95,7 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
     repeated += count != 1;
   }
   const auto by_dimensions = [&](const Tensor& x) {
-    Tensor y = x.reshape(shape, where);
+    Tensor y = x.reshape(shape);
     for (int i = 0; i < repeats.size(); ++i)
       if (repeats[i] != 1) y = repeat_along(y, i, i, repeats[i]);
     return y;
@@ -105,23 +103,23 @@ Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where) {
   // If several dimensions are repeated, the gradient is summed once for each. A composition rounds it to a half type
   // only once.
   const Tensor y = repeated > 1 ? composed(op, by_dimensions, x) : by_dimensions(x);
-  return y.array().storage() == x.array().storage() ? y.clone(where) : y;
+  return y.array().storage() == x.array().storage() ? y.clone() : y;
 }
 
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where) {
   OpScope op("tile", where);
   Dims all = Dims::filled(std::max(0, ndim_of(x) - repeats.size()), 1);
   for (int64_t count : repeats) all.push_back(count);
-  return repeat(x, all, where);
+  return repeat(x, all);
 }
 
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim, Loc where) {
   OpScope op("repeat_interleave", where);
   GRADUS_CHECK(repeats >= 0, ValueError, "the number of repetitions must not be negative, got ", repeats);
-  const Tensor from = dim && x.dim() > 0 ? x : x.reshape({-1}, where);
+  const Tensor from = dim && x.dim() > 0 ? x : x.reshape({-1});
   const int axis = axis_of(from, dim.value_or(0));
   const Tensor y = repeat_along(from, axis + 1, axis, repeats);
-  return y.array().storage() == x.array().storage() ? y.clone(where) : y;
+  return y.array().storage() == x.array().storage() ? y.clone() : y;
 }
 
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
@@ -131,19 +129,19 @@ Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
 Tensor fliplr(const Tensor& x, Loc where) {
   OpScope op("fliplr", where);
   GRADUS_CHECK(x.dim() >= 2, ShapeError, "needs at least two dimensions, got shape ", x.sizes());
-  return x.flip({1}, where);
+  return x.flip({1});
 }
 Tensor flipud(const Tensor& x, Loc where) {
   OpScope op("flipud", where);
   GRADUS_CHECK(x.dim() >= 1, ShapeError, "needs at least one dimension, got a scalar");
-  return x.flip({0}, where);
+  return x.flip({0});
 }
 
 Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims, Loc where) {
   OpScope op("roll", where);
   if (dims.empty()) {
     GRADUS_CHECK(shifts.size() == 1, ValueError, "without dims one shift is needed, got ", shifts);
-    return apply<Roll>(op, x.reshape({-1}, where), 0, shifts[0]).reshape(x.sizes(), where);
+    return apply<Roll>(op, x.reshape({-1}), 0, shifts[0]).reshape(x.sizes());
   }
   GRADUS_CHECK(shifts.size() == dims.size(), ValueError, "shifts ", shifts, " and dims ", dims, " differ in number");
   GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimension to roll along");
@@ -154,11 +152,11 @@ Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims, Loc where) {
 
 Tensor tril(const Tensor& x, int64_t diagonal, Loc where) {
   OpScope op("tril", where);
-  return gradus::where(lower_triangle(x, diagonal, where), x, {false, where});
+  return gradus::where(lower_triangle(x, diagonal), x, false);
 }
 Tensor triu(const Tensor& x, int64_t diagonal, Loc where) {
   OpScope op("triu", where);
-  return gradus::where(lower_triangle(x, std::max(diagonal, -INT64_MAX) - 1, where), {false, where}, x);
+  return gradus::where(lower_triangle(x, std::max(diagonal, -INT64_MAX) - 1), false, x);
 }
 
 Tensor diag(const Tensor& x, int64_t diagonal, Loc where) {
@@ -166,7 +164,7 @@ Tensor diag(const Tensor& x, int64_t diagonal, Loc where) {
   GRADUS_CHECK(x.dim() == 1 || x.dim() == 2, ShapeError, "needs a vector or a matrix, got shape ", x.sizes());
   constexpr int64_t most = int64_t{1} << 31;
   GRADUS_CHECK(-most < diagonal && diagonal < most, ValueError, "there is no diagonal ", diagonal);
-  return x.dim() == 1 ? apply<Diag>(op, x, diagonal) : x.diagonal(diagonal, 0, 1, where).clone(where);
+  return x.dim() == 1 ? apply<Diag>(op, x, diagonal) : x.diagonal(diagonal, 0, 1).clone();
 }
 
 Tensor Tensor::repeat(IntArrayRef repeats, Loc where) const { return gradus::repeat(*this, repeats, where); }
@@ -211,7 +209,7 @@ struct Parts final : Node {
     TensorList parts;
     for (size_t i = 0; i < outputs().size(); ++i)
       parts.push_back(dys[i].defined() ? dys[i] : zeros(outputs()[i].shape, defined->options()));
-    return {stacked ? stack(parts, axis, Loc{}) : cat(parts, axis, Loc{})};
+    return {stacked ? stack(parts, axis) : cat(parts, axis)};
   }
 };
 
@@ -272,9 +270,9 @@ Tensor stack(const TensorList& tensors, int64_t dim, Loc where) {
   for (size_t i = 0; i < tensors.size(); ++i) {
     GRADUS_CHECK(tensors[i].sizes() == tensors[0].sizes(), ShapeError, "tensor ", i, " has shape ", tensors[i].sizes(),
                  " but the first has ", tensors[0].sizes());
-    rows.push_back(tensors[i].unsqueeze(dim, where));
+    rows.push_back(tensors[i].unsqueeze(dim));
   }
-  return cat(rows, normalize_axis(dim, ndim_of(rows[0])), where);
+  return cat(rows, normalize_axis(dim, ndim_of(rows[0])));
 }
 
 // Joins the tensors along `dim` after `raise` has given each of them enough dimensions.
@@ -282,8 +280,8 @@ static Tensor cat_raised(const char* name, const TensorList& tensors, Tensor (*r
                          Loc where) {
   OpScope op(name, where);
   TensorList raised;
-  for (const Tensor& tensor : tensors) raised.push_back(raise(tensor, where));
-  return cat(raised, dim, where);
+  for (const Tensor& tensor : tensors) raised.push_back(raise(tensor, Loc{}));
+  return cat(raised, dim);
 }
 Tensor hstack(const TensorList& tensors, Loc where) {
   const bool vectors = tensors.empty() || !tensors[0].defined() || tensors[0].dim() <= 1;
@@ -294,15 +292,15 @@ Tensor dstack(const TensorList& tensors, Loc where) { return cat_raised("dstack"
 
 Tensor atleast_1d(const Tensor& x, Loc where) {
   OpScope op("atleast_1d", where);
-  return x.dim() >= 1 ? x : x.reshape({1}, where);
+  return x.dim() >= 1 ? x : x.reshape({1});
 }
 Tensor atleast_2d(const Tensor& x, Loc where) {
   OpScope op("atleast_2d", where);
-  return x.dim() >= 2 ? x : atleast_1d(x, where).unsqueeze(0, where);
+  return x.dim() >= 2 ? x : atleast_1d(x).unsqueeze(0);
 }
 Tensor atleast_3d(const Tensor& x, Loc where) {
   OpScope op("atleast_3d", where);
-  return x.dim() >= 3 ? x : atleast_2d(x, where).unsqueeze(-1, where);
+  return x.dim() >= 3 ? x : atleast_2d(x).unsqueeze(-1);
 }
 
 // ---- Parts ----
@@ -342,7 +340,7 @@ TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim, Loc where) {
   const int axis = axis_of_array(x, dim);
   const int64_t size = x.sizes()[axis];
   if (size == 0) return run_split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), axis);
-  return split(x, size / chunks + (size % chunks != 0), axis, where);
+  return split(x, size / chunks + (size % chunks != 0), axis);
 }
 
 TensorList unbind(const Tensor& x, int64_t dim, Loc where) {

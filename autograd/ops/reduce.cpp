@@ -207,7 +207,7 @@ std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const
                                               std::optional<Scalar> correction, bool keepdim, Loc where) {
   OpScope op(name, where);
   const auto both = [&](const Tensor& x) {
-    return std::tuple{deviation(root ? "std" : "var", root, x, dim, correction, keepdim, Loc{}), mean(x, dim, keepdim)};
+    return std::tuple{deviation(root ? "std" : "var", root, x, dim, correction, keepdim, where), mean(x, dim, keepdim)};
   };
   return composed(op, both, x);
 }
@@ -232,7 +232,7 @@ std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optio
 Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
             Loc where) {
   OpScope op("norm", where);
-  if (dtype) return norm(x.to(*dtype), p, dim, keepdim, {}, where);
+  if (dtype) return norm(x.to(*dtype), p, dim, keepdim);
   const double order = p.value_or(2).to_double();
   GRADUS_CHECK(!std::isnan(order), ValueError, "p must be a number, got NaN");
   GRADUS_CHECK(is_floating(x.dtype()), DTypeError, "the tensor must be of a floating type, got ", x.dtype(),
@@ -366,7 +366,7 @@ Tensor prod(const Tensor& x, std::optional<DType> dtype, Loc where) {
 Tensor prod(const Tensor& x, int64_t dim, bool keepdim, std::optional<DType> dtype, Loc where) {
   OpScope op("prod", where);
   const int axis = axis_of(x, dim);
-  if (x.dim() == 0) return prod(x, dtype, where);
+  if (x.dim() == 0) return prod(x, dtype);
   return apply<Prod>(op, x, axis, keepdim, total_type(op, x, dtype));
 }
 

@@ -78,7 +78,7 @@ struct SliceView final : Node {
     return x.slice(axis, start, end, step);
   }
   Grads backward(const Tensor& dy) override {
-    return {embed(dy, shape, [&](const Tensor& dx) { return dx.slice(axis, start, end, step, Loc{}); })};
+    return {embed(dy, shape, [&](const Tensor& dx) { return dx.slice(axis, start, end, step); })};
   }
 };
 
@@ -91,7 +91,7 @@ struct Select final : Node {
     return x.select(axis, index);
   }
   Grads backward(const Tensor& dy) override {
-    return {embed(dy, shape, [&](const Tensor& dx) { return dx.select(axis, index, Loc{}); })};
+    return {embed(dy, shape, [&](const Tensor& dx) { return dx.select(axis, index); })};
   }
 };
 
@@ -148,7 +148,7 @@ struct Diagonal final : Node {
     return Array(x.storage(), x.offset() + (length > 0 ? skip : 0), sizes, strides, x.dtype());
   }
   Grads backward(const Tensor& dy) override {
-    return {embed(dy, shape, [&](const Tensor& dx) { return dx.diagonal(offset, dim1, dim2, Loc{}); })};
+    return {embed(dy, shape, [&](const Tensor& dx) { return dx.diagonal(offset, dim1, dim2); })};
   }
 };
 
@@ -168,8 +168,7 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
   Grads backward(const Tensor& dy) override {
     const Tensor dx = zeros(shape, dy.options());
     const int64_t windows = dy.size(axis), size = dy.size(-1);
-    for (int64_t k = 0; k < size; ++k)
-      dx.slice(axis, k, k + (windows - 1) * step + 1, step, Loc{}).add_({dy.select(-1, k, Loc{}), Loc{}});
+    for (int64_t k = 0; k < size; ++k) dx.slice(axis, k, k + (windows - 1) * step + 1, step).add_(dy.select(-1, k));
     return {dx};
   }
 };
@@ -221,14 +220,14 @@ Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
   const int first = axis_of(*this, start_dim), last = axis_of(*this, end_dim);
   GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ",
                sizes());
-  if (dim() == 0) return reshape({1}, where);
+  if (dim() == 0) return reshape({1});
   Shape shape;
   int64_t joined = 1;
   for (int i = 0; i < dim(); ++i) {
     if (i < first || i > last) shape.push_back(sizes()[i]);
     else if ((joined *= sizes()[i], i == last)) shape.push_back(joined);
   }
-  return reshape(shape, where);
+  return reshape(shape);
 }
 
 Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Loc where) const {
@@ -238,7 +237,7 @@ Tensor Tensor::transpose(int64_t dim0, int64_t dim1, Loc where) const {
 Tensor Tensor::t(Loc where) const {
   OpScope op("t", where);
   check_matrix(*this, "t()");
-  return dim() < 2 ? *this : transpose(0, 1, where);
+  return dim() < 2 ? *this : transpose(0, 1);
 }
 
 Tensor Tensor::permute(IntArrayRef dims, Loc where) const {
@@ -258,7 +257,7 @@ Tensor Tensor::narrow(int64_t dim, int64_t start, int64_t length, Loc where) con
   if (start < 0) start += size;
   GRADUS_CHECK(start >= 0 && length >= 0 && start <= size && length <= size - start, IndexError, length,
                " elements from index ", start, " are out of range for dimension ", dim, " of size ", size);
-  return slice(dim, start, start + length, 1, where);
+  return slice(dim, start, start + length, 1);
 }
 
 Tensor Tensor::select(int64_t dim, int64_t index, Loc where) const {
@@ -301,7 +300,7 @@ const Tensor& Tensor::transpose_(int64_t dim0, int64_t dim1, Loc where) const {
 const Tensor& Tensor::t_(Loc where) const {
   OpScope op("t_", where);
   check_matrix(*this, "t_()");
-  return dim() < 2 ? *this : transpose_(0, 1, where);
+  return dim() < 2 ? *this : transpose_(0, 1);
 }
 
 const Tensor& Tensor::unsqueeze_(int64_t dim, Loc where) const {
@@ -321,7 +320,7 @@ Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const 
   const int64_t length = this->dim() > 0 ? sizes()[axis] : 1;
   GRADUS_CHECK(size >= 0 && size <= length, ShapeError, "windows of ", size, " elements do not fit dimension ", dim,
                " of shape ", sizes());
-  if (this->dim() == 0) return unsqueeze(0, where).unfold(0, size, step, where).select(0, 0, where);
+  if (this->dim() == 0) return unsqueeze(0).unfold(0, size, step).select(0, 0);
   return apply_view<UnfoldAlong>(op, *this, axis, size, step);
 }
 
@@ -344,7 +343,7 @@ Tensor Tensor::unflatten(int64_t dim, IntArrayRef sizes, Loc where) const {
   for (int i = 0; i < axis; ++i) shape.push_back(this->sizes()[i]);
   for (int64_t size : infer_shape(sizes, this->sizes()[axis], {this->sizes()[axis]})) shape.push_back(size);
   for (int i = axis + 1; i < this->dim(); ++i) shape.push_back(this->sizes()[i]);
-  return reshape(shape, where);
+  return reshape(shape);
 }
 
 Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) const {
@@ -372,12 +371,12 @@ Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc
     while (moved & (1u << next)) ++next;
     axis = next++;
   }
-  return x.permute(order, where);
+  return x.permute(order);
 }
 
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where) {
   OpScope op("broadcast_to", where);
-  return x.expand(size, where);
+  return x.expand(size);
 }
 
 TensorList broadcast_tensors(const TensorList& tensors, Loc where) {
@@ -385,7 +384,7 @@ TensorList broadcast_tensors(const TensorList& tensors, Loc where) {
   Shape shape;
   for (const Tensor& tensor : tensors) shape = broadcast_shapes(shape, tensor.sizes());
   TensorList result;
-  for (const Tensor& tensor : tensors) result.push_back(tensor.expand(shape, where));
+  for (const Tensor& tensor : tensors) result.push_back(tensor.expand(shape));
   return result;
 }
 

@@ -49,9 +49,7 @@ struct TopK final : Node {  // (values, indices); gradients go to the elements f
     indices = std::get<1>(found);
     return found;
   }
-  Grads backward(const Tensor& dy) override {
-    return {zeros(shape, dy.options(), Loc{}).scatter(axis, indices(), {dy, Loc{}})};
-  }
+  Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).scatter(axis, indices(), dy)}; }
 };
 
 struct Median final : Node {  // over all elements; equal elements share the gradient

@@ -175,7 +175,7 @@ Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand>
   OpScope op("clamp", where);
   const Clamp how(x, min, max);
   if (how.by_tensors) return clamp_by_choice(x, min, max);
-  if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max, where);
+  if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max);
   return how.in_one_kernel ? apply<Unary>(op, x, UnaryOp::clamp, how.args) : apply<ClampIntegers>(op, x, min, max);
 }
 
@@ -197,7 +197,7 @@ Tensor logaddexp(const Tensor& a, const Tensor& b, Loc where) {
 Tensor nan_to_num(const Tensor& x, std::optional<double> nan, std::optional<double> posinf,
                   std::optional<double> neginf, Loc where) {
   OpScope op("nan_to_num", where);
-  if (!is_floating(x.dtype())) return x.clone(where);
+  if (!is_floating(x.dtype())) return x.clone();
   const double largest = x.dtype() == kHalf       ? 65504
                          : x.dtype() == kBFloat16 ? 0x1.fep127
                          : x.dtype() == kFloat    ? std::numeric_limits<float>::max()

@@ -371,8 +371,8 @@ Tensor interpolate(const Tensor& x, std::optional<IntArrayRef> size, std::option
                name_of(mode));
   std::vector<Axis> axes = resized_axes(x, size, scale_factor, recompute_scale_factor.value_or(false));
   const bool sequence = x.dim() == 3;
-  if (mode == kArea && sequence) return adaptive_avg_pool1d(x, axes[0].out, where);
-  if (mode == kArea) return adaptive_avg_pool2d(x, {axes[0].out, axes[1].out}, where);
+  if (mode == kArea && sequence) return adaptive_avg_pool1d(x, axes[0].out);
+  if (mode == kArea) return adaptive_avg_pool2d(x, {axes[0].out, axes[1].out});
   if (sequence) axes.insert(axes.begin(), Axis{1, 1, 1});
   const bool corners = align_corners.value_or(false);
   const Tensor image = sequence ? x.unsqueeze(2) : x;

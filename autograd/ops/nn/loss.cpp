@@ -158,7 +158,7 @@ Tensor likelihood(OpScope& op, const Tensor& log_probabilities, const Tensor& cl
 
 // Cross-entropy of logits x, where `target` contains class probabilities in x's shape.
 Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const Tensor& target, const Tensor& weight,
-                                      Reduction reduction, double smoothing, Loc where) {
+                                      Reduction reduction, double smoothing) {
   const int64_t axis = x.dim() == 1 ? 0 : 1, classes = x.size(axis);
   check_weight(weight, x, classes);
   const DType dtype = op.type_of(x);
@@ -169,7 +169,7 @@ Tensor cross_entropy_of_probabilities(const OpScope& op, const Tensor& x, const 
     column[static_cast<int>(axis)] = classes;
     wanted = wanted * weight.to(dtype).view(column);
   }
-  const Tensor losses = -(log_softmax(x, axis, {}, where) * wanted).sum({axis});
+  const Tensor losses = -(log_softmax(x, axis) * wanted).sum({axis});
   if (reduction == Reduction::none) return losses;
   if (reduction == Reduction::sum) return losses.sum();
   return x.numel() > 0 ? losses.mean() : losses.sum() / 0.0;  // NaN if there are no classes, as for no rows
@@ -207,7 +207,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
                label_smoothing);
   if (is_floating(target.dtype()) && x.dim() > 0 && target.sizes() == x.sizes()) {
     const auto of_probabilities = [&](const Tensor& x) {
-      return cross_entropy_of_probabilities(op, x, target, weight, reduction, label_smoothing, where);
+      return cross_entropy_of_probabilities(op, x, target, weight, reduction, label_smoothing);
     };
     return composed(op, of_probabilities, x);
   }
@@ -215,7 +215,7 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
     if (!weight.defined() && label_smoothing == 0)
       return apply<CrossEntropy>(op, rows, classes.array(), ignore_index, reduction);
     ops::check_classes(rows.array(), classes.array());
-    return likelihood(op, log_softmax(rows, 1, {}, where), classes, weight, reduction, ignore_index, label_smoothing);
+    return likelihood(op, log_softmax(rows, 1), classes, weight, reduction, ignore_index, label_smoothing);
   };
   return composed(
       op, [&](const Tensor& x) { return over_rows(x, target, reduction, of_rows); }, x);
@@ -471,7 +471,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
   const Tensor z = wide(single ? x.unsqueeze(0) : x), classes = single ? target.unsqueeze(0) : target;
   const int64_t no_class = std::numeric_limits<int64_t>::min();  // an ignore_index that no class has
   const auto pick = [&](const Tensor& from) {
-    return -nll_loss(from, classes, {}, Reduction::none, no_class, where).unsqueeze(1);  // (N, 1)
+    return -nll_loss(from, classes, {}, Reduction::none, no_class).unsqueeze(1);  // (N, 1)
   };
   const Tensor short_of = (margin - pick(z) + z).clamp(0);
   Tensor terms = p == 2 ? short_of * short_of : short_of;

@@ -67,26 +67,26 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
   check_embedding(weight, indices);
   if (indices.numel() == 0) return weight;
   NoGradGuard no_grad;
-  const Tensor flat = indices.reshape({-1}, where);
+  const Tensor flat = indices.reshape({-1});
   const auto renormed = [&](const Tensor& rows) {
-    const Tensor norms = rows.norm(norm_type, {1}, true, {}, where);
+    const Tensor norms = rows.norm(norm_type, {1}, true);
     return rows * gradus::where(norms > max_norm, max_norm / (norms + 1e-7), 1.0);
   };
-  return index_copy_(weight, 0, flat, composed(op, renormed, weight.index_select(0, flat, where)), where);
+  return index_copy_(weight, 0, flat, composed(op, renormed, weight.index_select(0, flat)));
 }
 
 namespace {
 
 // softmax(scale q kᵀ + mask), composed of differentiable operators. A boolean mask excludes keys where it is false,
 // another mask is added. With `causal`, query i sees keys 0 … i.
-Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal, Loc where) {
+Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, double scale, bool causal) {
   constexpr double nothing = -std::numeric_limits<double>::infinity();
-  Tensor scores = matmul(q * scale, k.transpose(-2, -1, where), where);  // (…, L, S)
+  Tensor scores = matmul(q * scale, k.transpose(-2, -1));  // (…, L, S)
   Tensor seen = mask;
   if (causal) seen = ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
   if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
   else if (seen.defined()) scores = scores + seen;
-  return scores.softmax(-1, {}, where);
+  return scores.softmax(-1);
 }
 
 // Base of the two attention nodes. Contains everything that does not depend on whether q, k and v are separate or
@@ -107,7 +107,7 @@ struct AttentionNode : Node {
   ops::AttentionResult result() const { return {y.array(), weights.array(), kept.defined() ? kept.array() : Array()}; }
   // Computes the result from differentiable operators, for second derivatives.
   Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    Tensor chosen = attention_weights(q, k, mask.defined() ? mask() : Tensor(), rule.scale, rule.causal, Loc{});
+    Tensor chosen = attention_weights(q, k, mask.defined() ? mask() : Tensor(), rule.scale, rule.causal);
     if (kept.defined()) chosen = chosen * (kept().to(chosen.dtype()) * (1 / (1 - rule.dropout)));
     return matmul(chosen, v);
   }
@@ -218,15 +218,15 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
     Shape scores = query.sizes();
     scores[scores.size() - 1] = key.size(-2);
     if (is_plain_mask(attn_mask, dtype, scores)) {
-      const auto by_heads = [&](const Tensor& x) { return dims == 4 ? x : x.unsqueeze(0, where); };
+      const auto by_heads = [&](const Tensor& x) { return dims == 4 ? x : x.unsqueeze(0); };
       const Tensor y =
           apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), detail::unwrap(attn_mask), rule);
-      return dims == 4 ? y : y.squeeze(0, where);
+      return dims == 4 ? y : y.squeeze(0);
     }
   }
-  Tensor weights = attention_weights(query, key, attn_mask, rule.scale, is_causal, where);
-  if (dropout_p > 0) weights = dropout(weights, dropout_p, true, where);
-  return matmul(weights, value, where);
+  Tensor weights = attention_weights(query, key, attn_mask, rule.scale, is_causal);
+  if (dropout_p > 0) weights = dropout(weights, dropout_p, true);
+  return matmul(weights, value);
 }
 
 Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask, double dropout_p, Loc where) {
@@ -242,9 +242,7 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
     return apply<PackedAttention>(op, packed, detail::unwrap(attn_mask), num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);
-  return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p, false, {}, where)
-      .transpose(1, 2, where)
-      .flatten(2, -1, where);
+  return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p).transpose(1, 2).flatten(2);
 }
 
 // ---- LSTM ----

@@ -226,6 +226,11 @@ const Tensor& apply_in_place(const OpScope&, const Tensor& self, const Args&... 
 // the gradients of its inputs. A node whose backward is such a composition returns true from
 // Node::backward_in_float32. ----
 
+/// Base of nodes whose backward is a composition.
+struct ComposedNode : Node {
+  bool backward_in_float32() const override { return true; }
+};
+
 namespace detail {
 
 /// Finds out whether a composition has inputs of half types, as given or as autocast casts them, and converts its

@@ -18,7 +18,8 @@ Array uninitialised(const Shape& size, const TensorOptions& options) {
   return Array::empty(size, options.dtype(), options.device(), options.memory_format());
 }
 
-Tensor filled(const Shape& size, const Scalar& value, const TensorOptions& options) {
+Tensor filled(const char* name, const Shape& size, const Scalar& value, const TensorOptions& options, Loc where) {
+  OpScope op(name, where);
   return finished(ops::full(size, value, options.dtype(), options.device(), options.memory_format()), options);
 }
 
@@ -31,7 +32,8 @@ Array uninitialised_like(const Tensor& x, const TensorOptions& options) {
   return Array::empty_like(x.array(), options.dtype_or(x.dtype()), options.device_or(x.device()));
 }
 
-Tensor filled_like(const Tensor& x, const Scalar& value, const TensorOptions& options) {
+Tensor filled_like(const char* name, const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where) {
+  OpScope op(name, where);
   Array y = uninitialised_like(x, options);
   ops::fill(y, value);
   return finished(std::move(y), options);
@@ -68,16 +70,13 @@ Tensor empty(IntArrayRef size, const TensorOptions& options, Loc where) {
   return finished(uninitialised(size, options), options);
 }
 Tensor zeros(IntArrayRef size, const TensorOptions& options, Loc where) {
-  OpScope op("zeros", where);
-  return filled(size, 0, options);
+  return filled("zeros", size, 0, options, where);
 }
 Tensor ones(IntArrayRef size, const TensorOptions& options, Loc where) {
-  OpScope op("ones", where);
-  return filled(size, 1, options);
+  return filled("ones", size, 1, options, where);
 }
 Tensor full(IntArrayRef size, const Scalar& value, const TensorOptions& options, Loc where) {
-  OpScope op("full", where);
-  return filled(size, value, options.dtype(options.dtype_or(value.dtype())));
+  return filled("full", size, value, options.dtype(options.dtype_or(value.dtype())), where);
 }
 Tensor eye(int64_t n, const TensorOptions& options, Loc where) { return eye(n, n, options, where); }
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options, Loc where) {
@@ -93,16 +92,13 @@ Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where) {
   return finished(uninitialised_like(x, options), options);
 }
 Tensor zeros_like(const Tensor& x, const TensorOptions& options, Loc where) {
-  OpScope op("zeros_like", where);
-  return filled_like(x, 0, options);
+  return filled_like("zeros_like", x, 0, options, where);
 }
 Tensor ones_like(const Tensor& x, const TensorOptions& options, Loc where) {
-  OpScope op("ones_like", where);
-  return filled_like(x, 1, options);
+  return filled_like("ones_like", x, 1, options, where);
 }
 Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where) {
-  OpScope op("full_like", where);
-  return filled_like(x, value, options);
+  return filled_like("full_like", x, value, options, where);
 }
 Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where) {
   OpScope op("rand_like", where);

@@ -33,30 +33,26 @@ struct Mul final : Node {  // y = a b
   }
 };
 
-struct Div final : Node {  // y = a / b
+struct Div final : ComposedNode {  // y = a / b
   Saved a{this, "a"}, b{this, "b"};
   Array forward(const Array& A, const Array& B) {
     b = input(1);
     if (needs_grad(1)) a = input(0);
     return ops::binary(BinaryOp::div, A, B, destination(A));
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy / b,  db = -dy a / b²
     const Tensor B = b();
     return {needs_grad(0) ? dy / B : Tensor(), needs_grad(1) ? -dy * (a() / B / B) : Tensor()};
   }
 };
 
-struct RSubScalar final : Node {  // y = s - a
-  Array forward(const Array& a, const Scalar& s) { return ops::binary_scalar(BinaryOp::sub, a, s, true); }
-  Grads backward(const Tensor& dy) override { return {-dy}; }
-};
-
-struct AddScalar final : Node {  // y = a + s or a - s
-  Array forward(const Array& a, BinaryOp op, const Scalar& s) {
-    return ops::binary_scalar(op, a, s, false, destination(a));
+struct AddScalar final : Node {  // y = a + s or a - s; s - a if s is `first`
+  bool negated = false;
+  Array forward(const Array& a, BinaryOp op, const Scalar& s, bool first) {
+    negated = first && op == BinaryOp::sub;
+    return ops::binary_scalar(op, a, s, first, destination(a));
   }
-  Grads backward(const Tensor& dy) override { return {dy}; }
+  Grads backward(const Tensor& dy) override { return {negated ? -dy : dy}; }
 };
 
 struct MulScalar final : Node {  // y = a s or a / s
@@ -70,7 +66,7 @@ struct MulScalar final : Node {  // y = a s or a / s
   Grads backward(const Tensor& dy) override { return {op == BinaryOp::mul ? dy * s : dy / s}; }
 };
 
-struct RDivScalar final : Node {  // y = s / b
+struct RDivScalar final : ComposedNode {  // y = s / b
   Saved b{this, "b"};
   Scalar s;
   Array forward(const Array& B, const Scalar& s) {
@@ -78,14 +74,13 @@ struct RDivScalar final : Node {  // y = s / b
     this->s = s;
     return ops::binary_scalar(BinaryOp::div, B, s, true);
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // db = -dy s / b²
     const Tensor B = b();
     return {-dy * (s / B / B)};
   }
 };
 
-struct PowScalar final : Node {  // y = a^n
+struct PowScalar final : ComposedNode {  // y = a^n
   Saved a{this, "a"};
   Scalar n;
   Array forward(const Array& A, const Scalar& n) {
@@ -93,7 +88,6 @@ struct PowScalar final : Node {  // y = a^n
     this->n = n;
     return ops::binary_scalar(BinaryOp::pow, A, n, false, destination(A));
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy n a^(n - 1); if n = 0 it is 0, even where a = 0
     const double exponent = n.to_double();
     if (exponent == 0) return {zeros_like(dy)};
@@ -101,7 +95,7 @@ struct PowScalar final : Node {  // y = a^n
   }
 };
 
-struct RPowScalar final : Node {  // y = s^b
+struct RPowScalar final : ComposedNode {  // y = s^b
   Saved y{this, "y"}, b{this, "b"};
   Scalar s;
   Array forward(const Array& B, const Scalar& s) {
@@ -111,7 +105,6 @@ struct RPowScalar final : Node {  // y = s^b
     y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // db = dy y ln s; 0 if s = 0 and b >= 0 (the limit)
     const double base = s.to_double();
     const Tensor slope = dy * (y() * std::log(base));
@@ -119,7 +112,7 @@ struct RPowScalar final : Node {  // y = s^b
   }
 };
 
-struct Pow final : Node {  // y = a^b
+struct Pow final : ComposedNode {  // y = a^b
   Saved a{this, "a"}, b{this, "b"}, y{this, "y"};
   Array forward(const Array& A, const Array& B) {
     if (needs_grad(0) || needs_grad(1)) a = input(0), b = input(1);
@@ -127,7 +120,6 @@ struct Pow final : Node {  // y = a^b
     if (needs_grad(1)) y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy b a^(b - 1),  db = dy y ln a
     const Tensor A = a(), B = b();
     Grads gradients(2);
@@ -154,7 +146,7 @@ struct Extreme final : Node {  // y = max(a, b) or min(a, b); if a = b each gets
   }
 };
 
-struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod) or down (remainder)
+struct Modulo final : ComposedNode {  // y = a - q b, q = a / b rounded towards 0 (fmod) or down (remainder)
   Saved a{this, "a"}, b{this, "b"};
   BinaryOp op = BinaryOp::fmod;
   const char* name() const override { return gradus::name(op); }
@@ -163,7 +155,6 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
     this->op = op;
     return ops::binary(op, A, B, destination(A));
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {  // da = dy,  db = -dy q
     if (!needs_grad(1)) return {dy, Tensor()};
     // q is not floor(a / b): 1 / 0.1 rounds to 10, but the remainder of 1 and 0.1 belongs to q = 9.
@@ -171,14 +162,13 @@ struct Modulo final : Node {  // y = a - q b, q = a / b rounded towards 0 (fmod)
   }
 };
 
-struct Atan2 final : Node {  // y = the angle of the point (b, a)
+struct Atan2 final : ComposedNode {  // y = the angle of the point (b, a)
   Saved a{this, "a"}, b{this, "b"};
   Array forward(const Array& A, const Array& B) {
     a = input(0);
     b = input(1);
     return ops::binary(BinaryOp::atan2, A, B);
   }
-  bool backward_in_float32() const override { return true; }
   // da = dy b / (a² + b²),  db = -dy a / (a² + b²), and 0 at the origin. a and b are first divided by the larger
   // magnitude, because their squares may overflow or underflow.
   Grads backward(const Tensor& dy) override {
@@ -259,44 +249,28 @@ void check_alpha(const Operand& a, const Operand& b, const Scalar& alpha) {
   ops::check_fits(alpha, type);
 }
 
-// Returns b multiplied by alpha, for add and sub. If b is a tensor, the product is stored in `room`, because the
-// returned Operand only points to it.
-Operand scaled(const Operand& b, const Scalar& alpha, Tensor* room) {
-  if (alpha.to_double() == 1) return b;
-  if (!b.tensor) {
-    const bool fraction = b.scalar.is_floating() || alpha.is_floating();
-    return fraction ? Operand(b.scalar.to_double() * alpha.to_double(), b.where)
-                    : Operand(b.scalar.to_int64() * alpha.to_int64(), b.where);
-  }
-  *room = mul(b, alpha);
-  return Operand(*room, b.where);
+// The product of a number and the alpha of add or sub.
+Scalar scaled(const Scalar& number, const Scalar& alpha) {
+  if (alpha.to_double() == 1) return number;
+  if (number.is_floating() || alpha.is_floating()) return number.to_double() * alpha.to_double();
+  return number.to_int64() * alpha.to_int64();
 }
 
-// a + b or a - b, where at least one operand is a tensor.
-template <class OfTensors>
-Tensor sum_of(OpScope& op, BinaryOp kind, const Operand& a, const Operand& b) {
-  if (a.tensor && b.tensor) return apply<OfTensors>(op, *a.tensor, *b.tensor);
-  if (a.tensor) return apply<AddScalar>(op, *a.tensor, kind, b.scalar);
-  const Tensor other = as_tensor(b, a);
-  return kind == BinaryOp::add ? apply<AddScalar>(op, other, kind, a.scalar) : apply<RSubScalar>(op, other, a.scalar);
-}
-
-template <class OfTensors>
+// a + alpha b or a - alpha b, where N is the node for two tensors.
+template <class N>
 Tensor scaled_sum(const char* name, BinaryOp kind, const Operand& a, const Operand& b, const Scalar& alpha) {
   BinaryScope op(name, a, b);
-  if (alpha.to_double() != 1) check_alpha(a, b, alpha);
-  if (alpha.to_double() == 1 || !b.tensor) {
-    Tensor room;
-    return sum_of<OfTensors>(op, kind, a, scaled(b, alpha, &room));
-  }
-  const auto of_scaled = [&](const Operand& x, const Tensor& y) {
-    return sum_of<OfTensors>(op, kind, x, mul(y, alpha));
+  const bool plain = alpha.to_double() == 1;
+  if (!plain) check_alpha(a, b, alpha);
+  if (a.tensor && !b.tensor) return apply<AddScalar>(op, *a.tensor, kind, scaled(b.scalar, alpha), false);
+  if (a.tensor && plain) return apply<N>(op, *a.tensor, *b.tensor);
+  const auto sum = [&](const Tensor& x, const Tensor& y) {  // x is undefined if a is a number
+    const Tensor product = plain ? y : mul(y, alpha);
+    return x.defined() ? apply<N>(op, x, product)
+                       : apply<AddScalar>(op, product, kind, a.scalar, kind == BinaryOp::sub);
   };
-  if (!a.tensor)
-    return composed(
-        op, [&](const Tensor& y) { return of_scaled(a, y); }, *b.tensor);
-  return composed(
-      op, [&](const Tensor& x, const Tensor& y) { return of_scaled(x, y); }, *a.tensor, *b.tensor);
+  const Tensor x = a.tensor ? *a.tensor : Tensor(), y = as_tensor(b, a);
+  return plain ? sum(x, y) : composed(op, sum, x, y);
 }
 
 void check_exponent(const Tensor& base, const Scalar& exponent) {
@@ -395,12 +369,12 @@ template <class N>
 const Tensor& add_in_place(const char* name, BinaryOp op, const Tensor& self, const Operand& other,
                            const Scalar& alpha) {
   BinaryScope scope(name, Operand(self, Loc{}), other);
-  if (alpha.to_double() != 1) check_alpha(Operand(self), other, alpha);
-  if (is_half(self.dtype()) && other.tensor && alpha.to_double() != 1)
-    return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
-  Tensor room;
-  const Operand b = scaled(other, alpha, &room);
-  return b.tensor ? apply_in_place<N>(scope, self, *b.tensor) : apply_in_place<AddScalar>(scope, self, op, b.scalar);
+  const bool plain = alpha.to_double() == 1;
+  if (!plain) check_alpha(Operand(self), other, alpha);
+  if (!other.tensor) return apply_in_place<AddScalar>(scope, self, op, scaled(other.scalar, alpha), false);
+  if (plain) return apply_in_place<N>(scope, self, *other.tensor);
+  if (is_half(self.dtype())) return self.copy_(op == BinaryOp::add ? add(self, other, alpha) : sub(self, other, alpha));
+  return apply_in_place<N>(scope, self, mul(other, alpha));
 }
 
 }  // namespace
@@ -495,7 +469,6 @@ struct Where final : Node {  // y = condition ? a : b
 Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b) {
   BinaryScope scope(name, a, b);
   if (a.tensor && b.tensor) return apply<Compare>(scope, *a.tensor, *b.tensor, op);
-  if (a.tensor) return apply<Compare>(scope, *a.tensor, op, b.scalar, false);
   if (b.tensor) return apply<Compare>(scope, *b.tensor, op, a.scalar, true);
   return apply<Compare>(scope, as_tensor(a, b), op, b.scalar, false);
 }

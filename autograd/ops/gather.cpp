@@ -15,15 +15,27 @@ namespace {
 // Each element of an index along one dimension addresses either a whole slice of x or a single element of x.
 enum class Access : uint8_t { slices, elements };
 
+struct Places {
+  Access access;
+  int axis;
+  Array index;
+};
+Places slices(const Tensor& x, int64_t dim, const Tensor& index) {
+  return {Access::slices, axis_of(x, dim), index.array()};
+}
+Places elements(const Tensor& x, int64_t dim, const Tensor& index) {
+  return {Access::elements, axis_of(x, dim), index.array()};
+}
+
 struct Take final : Node {  // y[…, i, …] = x[…, index[i], …] for slices; gather() in ops/index.h for elements
   Saved index{this, "index"};
   Shape shape;
   int64_t axis = 0;
   Access access = Access::slices;
   const char* name() const override { return access == Access::slices ? "IndexSelect" : "Gather"; }
-  Array forward(const Array& x, Access of, int along, const Array& places) {
-    access = of, shape = x.shape(), axis = along, index = places;
-    return of == Access::slices ? ops::index_select(x, along, places) : ops::gather(x, along, places);
+  Array forward(const Array& x, const Places& from) {
+    access = from.access, shape = x.shape(), axis = from.axis, index = from.index;
+    return (access == Access::slices ? ops::index_select : ops::gather)(x, from.axis, from.index);
   }
   Grads backward(const Tensor& dy) override {
     const Tensor dx = zeros(shape, dy.options());
@@ -40,10 +52,10 @@ struct Put final : Node {  // y = x, but source (or x + source) in the elements 
     if (access == Access::slices) return adds ? "IndexAdd" : "IndexCopy";
     return adds ? "ScatterAdd" : "Scatter";
   }
-  Array forward(const Array& x, const Array& source, Access to, int along, const Array& places, bool accumulate) {
-    access = to, axis = along, adds = accumulate, index = places;
+  Array forward(const Array& x, const Array& source, const Places& to, bool accumulate) {
+    access = to.access, axis = to.axis, adds = accumulate, index = to.index;
     Array y = destination(x) ? x : ops::clone(x);
-    (to == Access::slices ? ops::index_into : ops::scatter_into)(y, along, places, source, accumulate);
+    (access == Access::slices ? ops::index_into : ops::scatter_into)(y, to.axis, to.index, source, accumulate);
     return y;
   }
   Grads backward(const Tensor& dy) override {
@@ -88,10 +100,11 @@ Tensor source_for(const Tensor& x, const Tensor& index, const Operand& source) {
   return part;
 }
 
-Shape shape_of_indices(const Tensor& x, int axis, const Tensor& index) {
+// Returns a source for index_fill.
+Tensor filled_slices(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value) {
   Shape shape = x.sizes();
-  if (shape.size() > 0) shape[axis] = index.numel();
-  return shape;
+  if (shape.size() > 0) shape[axis_of(x, dim)] = index.numel();
+  return filled(x, value, shape);
 }
 
 }  // namespace
@@ -101,34 +114,31 @@ Shape shape_of_indices(const Tensor& x, int axis, const Tensor& index) {
 Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
   OpScope op("index_select", where);
   GRADUS_CHECK(index.dim() <= 1, ShapeError, "the index must be a vector, got shape ", index.sizes());
-  const int axis = axis_of(x, dim);
-  const Array places = index.dim() == 0 ? index.array().unsqueeze(0) : index.array();
-  if (x.dim() > 0) return apply<Take>(op, x, Access::slices, axis, places);
-  GRADUS_CHECK(places.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
+  const Places places = slices(x, dim, index.dim() == 0 ? index.unsqueeze(0) : index);
+  if (x.dim() > 0) return apply<Take>(op, x, places);
+  GRADUS_CHECK(index.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
                index.sizes());
-  return apply<Take>(op, x.unsqueeze(0), Access::slices, axis, places).squeeze(0);
+  return apply<Take>(op, x.unsqueeze(0), places).squeeze(0);
 }
 Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                  Loc where) {
   OpScope op("index_add", where);
   const auto sum = [&](const Tensor& x, const Tensor& source) {
-    return apply<Put>(op, x, scaled(source, alpha), Access::slices, axis_of(x, dim), index.array(), true);
+    return apply<Put>(op, x, scaled(source, alpha), slices(x, dim, index), true);
   };
   return alpha.to_double() == 1 ? sum(x, source) : composed(op, sum, x, source);
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy", where);
-  return apply<Put>(op, x, source, Access::slices, axis_of(x, dim), index.array(), false);
+  return apply<Put>(op, x, source, slices(x, dim, index), false);
 }
 const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy_", where);
-  return apply_in_place<Put>(op, x, source, Access::slices, axis_of(x, dim), index.array(), false);
+  return apply_in_place<Put>(op, x, source, slices(x, dim, index), false);
 }
 Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where) {
   OpScope op("index_fill", where);
-  const int axis = axis_of(x, dim);
-  return apply<Put>(op, x, filled(x, value, shape_of_indices(x, axis, index)), Access::slices, axis, index.array(),
-                    false);
+  return apply<Put>(op, x, filled_slices(x, dim, index, value), slices(x, dim, index), false);
 }
 
 Tensor Tensor::index_select(int64_t dim, const Tensor& index, Loc where) const {
@@ -144,21 +154,18 @@ const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor&
                                  Loc where) const {
   OpScope op("index_add_", where);
   if (is_half(dtype()) && alpha.to_double() != 1) return copy_(gradus::index_add(*this, dim, index, source, alpha));
-  return apply_in_place<Put>(op, *this, scaled(source, alpha), Access::slices, axis_of(*this, dim), index.array(),
-                             true);
+  return apply_in_place<Put>(op, *this, scaled(source, alpha), slices(*this, dim, index), true);
 }
 const Tensor& Tensor::index_fill_(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
   OpScope op("index_fill_", where);
-  const int axis = axis_of(*this, dim);
-  return apply_in_place<Put>(op, *this, filled(*this, value, shape_of_indices(*this, axis, index)), Access::slices,
-                             axis, index.array(), false);
+  return apply_in_place<Put>(op, *this, filled_slices(*this, dim, index, value), slices(*this, dim, index), false);
 }
 
 // ---- Element by element ----
 
 Tensor Tensor::gather(int64_t dim, const Tensor& index, Loc where) const {
   OpScope op("gather", where);
-  return apply<Take>(op, *this, Access::elements, axis_of(*this, dim), index.array());
+  return apply<Take>(op, *this, elements(*this, dim, index));
 }
 
 Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int64_t> dim, Loc where) {
@@ -178,17 +185,16 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
 
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source) {
   OpScope op("scatter", source.where);
-  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), false);
+  return apply<Put>(op, x, source_for(x, index, source), elements(x, dim, index), false);
 }
 Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Operand& source, std::string_view reduce) {
   OpScope op("scatter", source.where);
   GRADUS_CHECK(reduce == "add", ValueError, "reduce must be \"add\", got \"", reduce, "\"");
-  return apply<Put>(op, x, source_for(x, index, source), Access::elements, axis_of(x, dim), index.array(), true);
+  return apply<Put>(op, x, source_for(x, index, source), elements(x, dim, index), true);
 }
 Tensor Tensor::scatter_add(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
   OpScope op("scatter_add", where);
-  return apply<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim), index.array(),
-                    true);
+  return apply<Put>(op, *this, source_for(*this, index, source), elements(*this, dim, index), true);
 }
 
 Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) const {
@@ -196,13 +202,11 @@ Tensor Tensor::scatter(int64_t dim, const Tensor& index, const Operand& source) 
 }
 const Tensor& Tensor::scatter_(int64_t dim, const Tensor& index, const Operand& source) const {
   OpScope op("scatter_", source.where);
-  return apply_in_place<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim),
-                             index.array(), false);
+  return apply_in_place<Put>(op, *this, source_for(*this, index, source), elements(*this, dim, index), false);
 }
 const Tensor& Tensor::scatter_add_(int64_t dim, const Tensor& index, const Tensor& source, Loc where) const {
   OpScope op("scatter_add_", where);
-  return apply_in_place<Put>(op, *this, source_for(*this, index, source), Access::elements, axis_of(*this, dim),
-                             index.array(), true);
+  return apply_in_place<Put>(op, *this, source_for(*this, index, source), elements(*this, dim, index), true);
 }
 
 // ---- Masks ----

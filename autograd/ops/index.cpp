@@ -115,14 +115,10 @@ Resolved resolve(const Tensor& x, std::vector<TensorIndex> indices) {
 }
 
 Advanced combined(Resolved resolved) {
-  Advanced result;
-  if (resolved.entries.empty()) {
-    result.view = std::move(resolved.view);
-    return result;
-  }
   bring_together(&resolved.view, &resolved.entries);
+  Advanced result;
   result.view = std::move(resolved.view);
-  result.axis = resolved.entries[0].axis;
+  if (!resolved.entries.empty()) result.axis = resolved.entries[0].axis;
   for (const Entry& entry : resolved.entries) {
     const Tensor places = entry.mask.defined() ? places_of(entry.mask) : entry.places;
     int64_t size = 1;

@@ -256,30 +256,21 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc w
 Tensor tensordot(const Tensor& a, const Tensor& b, IntArrayRef dims_a, IntArrayRef dims_b, Loc where) {
   OpScope op("tensordot", where);
   GRADUS_CHECK(dims_a.size() == dims_b.size(), ShapeError, "dimensions ", dims_a, " and ", dims_b, " differ in number");
-  int64_t depth = 1;
-  uint32_t used_a = 0, used_b = 0;
-  Dims order_a, order_b, shape;
+  Dims last, first;  // the paired dimensions become the last ones of a and the first ones of b
   for (int i = 0; i < dims_a.size(); ++i) {
     const int from_a = axis_of(a, dims_a[i]), from_b = axis_of(b, dims_b[i]);
-    const int64_t size = a.size(from_a);
-    GRADUS_CHECK(size == b.size(from_b), ShapeError, "dimension ", from_a, " of shape ", a.sizes(), " and dimension ",
-                 from_b, " of shape ", b.sizes(), " differ");
-    GRADUS_CHECK(!(used_a & (1u << from_a)) && !(used_b & (1u << from_b)), IndexError, "a dimension occurs twice in ",
-                 dims_a, " or ", dims_b);
-    used_a |= 1u << from_a, used_b |= 1u << from_b;
-    depth *= size;
+    GRADUS_CHECK(a.size(from_a) == b.size(from_b), ShapeError, "dimension ", from_a, " of shape ", a.sizes(),
+                 " and dimension ", from_b, " of shape ", b.sizes(), " differ");
+    last.push_back(i - dims_a.size());
+    first.push_back(i);
   }
-  for (int i = 0; i < a.dim(); ++i)
-    if (!(used_a & (1u << i))) order_a.push_back(i), shape.push_back(a.sizes()[i]);
-  for (int64_t dim : dims_a) order_a.push_back(dim);
-  for (int64_t dim : dims_b) order_b.push_back(dim);
-  int64_t rows = 1, columns = 1;
-  for (int64_t size : shape) rows *= size;
-  for (int i = 0; i < b.dim(); ++i)
-    if (!(used_b & (1u << i))) order_b.push_back(i), shape.push_back(b.sizes()[i]), columns *= b.sizes()[i];
-  const Tensor left = a.permute(order_a).reshape({rows, depth});
-  const Tensor right = b.permute(order_b).reshape({depth, columns});
-  return matmul(left, right).reshape(shape);
+  const Tensor left = a.movedim(dims_a, last), right = b.movedim(dims_b, first);
+  const Shape rows(left.sizes().data(), static_cast<size_t>(left.dim() - first.size()));
+  const Shape columns = right.sizes().slice(static_cast<size_t>(first.size()));
+  Shape shape = rows;
+  for (int64_t size : columns) shape.push_back(size);
+  const int64_t depth = numel_of(left.sizes().slice(static_cast<size_t>(rows.size())));
+  return matmul(left.reshape({numel_of(rows), depth}), right.reshape({depth, numel_of(columns)})).reshape(shape);
 }
 
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int64_t dim, double eps, Loc where) {

@@ -12,7 +12,7 @@ namespace gradus {
 namespace {
 
 // Base of the nodes that save x for backward. Most also save their result.
-struct Reduction : Node {
+struct Reduction : ComposedNode {
   Saved x{this, "x"}, y{this, "y"};
   uint32_t mask = 0;
   Array keep(uint32_t axes, Array Y, bool keeps_result = true) {
@@ -44,7 +44,6 @@ struct ExtremeOver final : Reduction {  // max(), min(), amax, amin: equal extre
   Array forward(const Array& X, ReduceOp op, uint32_t axes, bool keepdim) {
     return keep(axes, ops::reduce(op, X, axes, keepdim, X.dtype()));
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().detach(), hit = (X == restore_axes(y().detach(), X.sizes(), mask)).to(dy.dtype());
     const Tensor count = mask ? hit.sum(axes_of(mask), true) : hit;
@@ -278,7 +277,7 @@ struct CumSum final : Node {
 // y[k] = b[k] + a[k] y[k - 1], or y[k + 1] if `reverse`. Its gradient is also a linear recurrence, in the other
 // direction. Without `reverse`:
 // db[k] = dy[k] + a[k + 1] db[k + 1],  da[k] = db[k] y[k - 1]
-struct LinearRecurrence final : Node {
+struct LinearRecurrence final : ComposedNode {
   Saved a{this, "a"}, y{this, "y"};
   int axis = 0;
   bool reverse = false;
@@ -289,7 +288,6 @@ struct LinearRecurrence final : Node {
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     OpScope op("linear_recurrence_backward", Loc{});
     const Tensor db = apply<LinearRecurrence>(op, shifted(a(), axis, !reverse, 0), dy, axis, !reverse);
@@ -300,7 +298,7 @@ struct LinearRecurrence final : Node {
 // y[k] = x[0] … x[k], or x[k] … x[n - 1] if `reverse`.
 // Without `reverse`, dx[k] = y[k - 1] r[k] with r[k] = dy[k] + x[k + 1] r[k + 1] and y[-1] = 1; with it, the order of
 // the elements is reversed.
-struct CumProd final : Node {
+struct CumProd final : ComposedNode {
   Saved x{this, "x"}, y{this, "y"};
   int axis = 0;
   bool reverse = false;
@@ -311,7 +309,6 @@ struct CumProd final : Node {
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     if (dy.numel() == 0 || dy.dim() == 0) return {dy};
     OpScope op("cumprod_backward", Loc{});
@@ -321,7 +318,7 @@ struct CumProd final : Node {
 };
 
 // The product along an axis. The gradient of an element is dy times the products of the elements before and after it.
-struct Prod final : Node {
+struct Prod final : ComposedNode {
   Saved x{this, "x"};
   int axis = 0;
   Array forward(const Array& X, int axis, bool keepdim, DType dtype) {
@@ -329,7 +326,6 @@ struct Prod final : Node {
     if (needs_grad(0)) x = input(0);
     return ops::reduce(ReduceOp::prod, X, 1u << axis, keepdim, dtype);
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().to(dy.dtype());
     if (X.numel() == 0) return {zeros_like(X)};

@@ -11,7 +11,7 @@
 namespace gradus {
 namespace {
 
-struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order is a permutation
+struct Reorder : Node {  // y[i] = x[order[i]] along an axis, where order is a permutation
   Saved order{this, "order"};
   int axis = 0;
   Array forward(const Array& x, const Array& order, int axis) {
@@ -19,23 +19,16 @@ struct Reorder final : Node {  // y[i] = x[order[i]] along an axis, where order 
     return ops::gather(x, axis, order);
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("reorder", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(order.array(), axis, false), axis)};
+    return {apply<Reorder>({"reorder", Loc{}}, dy, ops::argsort(order.array(), axis, false), axis)};
   }
 };
 
-struct Sort final : Node {  // (values, indices); gradients go to the elements from which the values were taken
-  Saved indices{this, "indices"};
-  int axis = 0;
+struct Sort final : Reorder {  // (values, order); y is x in another order, so backward is inherited
   std::tuple<Array, Array> forward(const Array& x, int axis, bool descending) {
     this->axis = axis;
     auto sorted = ops::sort(x, axis, descending);
-    indices = std::get<1>(sorted);
+    order = std::get<1>(sorted);
     return sorted;
-  }
-  Grads backward(const Tensor& dy) override {
-    OpScope op("sort_backward", Loc{});
-    return {apply<Reorder>(op, dy, ops::argsort(indices.array(), axis, false), axis)};
   }
 };
 
@@ -52,7 +45,7 @@ struct TopK final : Node {  // (values, indices); gradients go to the elements f
   Grads backward(const Tensor& dy) override { return {zeros(shape, dy.options()).scatter(axis, indices(), dy)}; }
 };
 
-struct Median final : Node {  // over all elements; equal elements share the gradient
+struct Median final : ComposedNode {  // over all elements; equal elements share the gradient
   Saved x{this, "x"}, y{this, "y"};
   Array forward(const Array& X) {
     if (needs_grad(0)) x = input(0);
@@ -63,7 +56,6 @@ struct Median final : Node {  // over all elements; equal elements share the gra
     if (needs_grad(0)) y = own(Y);
     return Y;
   }
-  bool backward_in_float32() const override { return true; }
   Grads backward(const Tensor& dy) override {
     const Tensor hit = (x().detach() == y().detach()).to(dy.dtype());
     return {hit * (dy / hit.sum())};

@@ -93,32 +93,23 @@ Scalar within(const Scalar& bound, DType dtype) {
   });
 }
 
-struct ClampIntegers final : Node {  // y = min(max(x, a), b) for integer bounds that a double cannot represent
-  Array forward(const Array& x, const Bound& min, const Bound& max) {
-    Array y = x;
-    if (min) y = ops::binary_scalar(BinaryOp::maximum, y, min->scalar, false, destination(x));
-    if (max) y = ops::binary_scalar(BinaryOp::minimum, y, max->scalar, false, destination(x));
-    return y;
-  }
-};
-
-// Decides how x is clamped: by one kernel for bounds that are numbers, by ClampIntegers, or by clamp_by_choice for
-// bounds that are tensors or NaN.
+// Decides how x is clamped: by one kernel, or by clamp_by_choice for bounds that are tensors, NaN, or integers that a
+// double cannot represent.
 struct Clamp {
   Clamp(const Tensor& x, const Bound& min, const Bound& max) {
     GRADUS_CHECK(min || max, ValueError, "clamp needs a lower or an upper bound");
     for (const Bound* bound : {&min, &max}) {
       if (!*bound) continue;
       const Operand& b = **bound;
-      by_tensors = by_tensors || b.tensor || std::isnan(b.scalar.to_double());
+      const double number = within(b.scalar, x.dtype()).to_double();
+      const bool is_exact = std::isinf(number) || std::abs(number) < 0x1p53 || is_floating(x.dtype());
+      in_one_kernel = in_one_kernel && !b.tensor && !std::isnan(number) && (is_exact || b.scalar.is_floating());
       fractions = fractions || b.scalar.is_floating();
-      (bound == &min ? args.a : args.b) = within(b.scalar, x.dtype()).to_double();
+      (bound == &min ? args.a : args.b) = number;
     }
-    const auto is_exact = [](double bound) { return std::isinf(bound) || std::abs(bound) < 0x1p53; };
-    in_one_kernel = is_floating(x.dtype()) || (is_exact(args.a) && is_exact(args.b));
   }
   UnaryArgs args{-HUGE_VAL, HUGE_VAL};
-  bool by_tensors = false, fractions = false, in_one_kernel = true;
+  bool fractions = false, in_one_kernel = true;
 };
 
 // Clamps with `where`. If x or a bound is NaN, the result is NaN.
@@ -174,9 +165,9 @@ GRADUS_UNARY_METHODS(GRADUS_METHODS)
 Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max, Loc where) {
   OpScope op("clamp", where);
   const Clamp how(x, min, max);
-  if (how.by_tensors) return clamp_by_choice(x, min, max);
+  if (!how.in_one_kernel) return clamp_by_choice(x, min, max);
   if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max);
-  return how.in_one_kernel ? apply<Unary>(op, x, UnaryOp::clamp, how.args) : apply<ClampIntegers>(op, x, min, max);
+  return apply<Unary>(op, x, UnaryOp::clamp, how.args);
 }
 
 // ---- Compositions ----
@@ -221,13 +212,12 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
 const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   OpScope op("clamp_", where);
   const Clamp how(*this, min, max);
-  if (how.by_tensors || (how.fractions && !is_floating(dtype()))) {
+  if (!how.in_one_kernel || (how.fractions && !is_floating(dtype()))) {
     const Tensor y = clamp_by_choice(*this, min, max);
     ops::check_into(array(), y.sizes(), y.dtype());
     return copy_(y);
   }
-  return how.in_one_kernel ? apply_in_place<Unary>(op, *this, UnaryOp::clamp, how.args)
-                           : apply_in_place<ClampIntegers>(op, *this, min, max);
+  return apply_in_place<Unary>(op, *this, UnaryOp::clamp, how.args);
 }
 
 // ---- Hyperbolic functions, and inverses of trigonometric and hyperbolic functions ----

@@ -150,7 +150,8 @@ void for_each_tap(const Array& image, const Windows& w, Body&& body) {
 
 struct Fold;
 
-struct Unfold final : Node {  // y[n, c, (r, s), p, q] = padded x[n, c, p stride + r dilation, q stride + s dilation]
+struct Unfold final
+    : ComposedNode {  // y[n, c, (r, s), p, q] = padded x[n, c, p stride + r dilation, q stride + s dilation]
   Windows windows{0, 0, 0, 0, 0, 0};
   Array forward(const Array& x, const Windows& w) {
     windows = w;
@@ -159,8 +160,7 @@ struct Unfold final : Node {  // y[n, c, (r, s), p, q] = padded x[n, c, p stride
     for_each_tap(x, w, [&](int64_t tap, const Array& part) { ops::copy_into(y.select(2, tap), part); });
     return y;
   }
-  bool backward_in_float32() const override { return true; }  // the gradient is a sum over the taps
-  Grads backward(const Tensor& dy) override;
+  Grads backward(const Tensor& dy) override;  // a sum over the taps
 };
 
 struct Fold final : Node {  // padded x[n, c, p stride + r dilation, q stride + s dilation] += y[n, c, (r, s), p, q]

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
@@ -225,8 +226,6 @@ Tensor cross_entropy(const Tensor& x, const Tensor& target, const Tensor& weight
 
 namespace {
 
-constexpr double kPi = 3.14159265358979323846;
-
 // Converts x to the type in which losses are computed: float64 for float64, else float32.
 Tensor wide(const Tensor& x) { return x.to(x.dtype() == kDouble ? kDouble : kFloat); }
 
@@ -344,7 +343,7 @@ Tensor poisson_nll_loss(const Tensor& x, const Tensor& target, bool log_input, b
   Tensor losses = log_input ? rate.exp() - t * rate : rate - t * (rate + eps).log();
   if (full) {
     const Tensor large = gradus::where(t > 1, t, 1.0);
-    const Tensor stirling = large * large.log() - large + (large * (2 * kPi)).log() * 0.5;
+    const Tensor stirling = large * large.log() - large + (large * (2 * std::numbers::pi)).log() * 0.5;
     losses = losses + gradus::where(t > 1, stirling, 0.0);
   }
   return reduced(losses, reduction, op.type_of(x));
@@ -362,7 +361,7 @@ Tensor gaussian_nll_loss(const Tensor& x, const Tensor& target, const Tensor& va
   const Tensor v =
       given + (given.detach().clamp(eps) - given.detach());  // max(variance, eps), but with gradient 1 everywhere
   const Tensor losses = (v.log() + d * d / v) * 0.5;
-  return reduced(full ? losses + 0.5 * std::log(2 * kPi) : losses, reduction, op.type_of(x));
+  return reduced(full ? losses + 0.5 * std::log(2 * std::numbers::pi) : losses, reduction, op.type_of(x));
 }
 
 // ---- Probabilities ----
@@ -476,8 +475,7 @@ Tensor multi_margin_loss(const Tensor& x, const Tensor& target, int64_t p, doubl
   const Tensor short_of = (margin - pick(z) + z).clamp(0);
   Tensor terms = p == 2 ? short_of * short_of : short_of;
   if (weight.defined()) {
-    GRADUS_CHECK(weight.sizes() == Shape({z.size(1)}), ShapeError, "input of shape ", x.sizes(),
-                 " needs a weight of shape (", z.size(1), ",), got ", weight.sizes());
+    check_weight(weight, x, z.size(1));
     terms = terms * pick(wide(weight).expand(z.sizes()));
   }
   const Tensor own = classes.unsqueeze(1) == arange(z.size(1), z.options().dtype(kLong));

@@ -113,11 +113,28 @@ struct AttentionNode : Node {
   }
 };
 
-// Returns a view of a saved input. Backward differentiates with respect to such views, because then each input gets its
-// own gradient even if the user passed one tensor as several inputs.
-Tensor view_of(const Saved& saved) {
-  const Tensor tensor = saved();
-  return tensor.defined() ? tensor.view(tensor.sizes()) : tensor;
+// Gradients of f(inputs), computed by differentiating f, with respect to the saved inputs of `node` that need them. f
+// gets views of the inputs, because then each input has its own gradient even if the user passed one tensor as several.
+template <class F>
+Grads differentiated(const Node& node, std::initializer_list<const Saved*> saved, const Grads& dys, const F& f) {
+  TensorList inputs, wanted, outputs, gradients;
+  for (const Saved* input : saved) {
+    const Tensor tensor = (*input)();
+    inputs.push_back(tensor.defined() ? tensor.view(tensor.sizes()) : tensor);
+    if (node.needs_grad(inputs.size() - 1)) wanted.push_back(inputs.back());
+  }
+  const TensorList results = f(inputs);
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!dys[i].defined()) continue;
+    outputs.push_back(results[i]);
+    gradients.push_back(dys[i]);
+  }
+  const TensorList found = autograd::grad(outputs, wanted, gradients, /*retain_graph=*/true, /*create_graph=*/true,
+                                          /*allow_unused=*/true);
+  Grads result(inputs.size());
+  for (size_t i = 0, next = 0; i < inputs.size(); ++i)
+    if (node.needs_grad(i)) result[i] = found[next++];
+  return result;
 }
 
 struct Attention final : AttentionNode {
@@ -130,10 +147,8 @@ struct Attention final : AttentionNode {
   }
   Grads backward(const Tensor& dy) override {
     if (GradMode::is_enabled()) {
-      const TensorList inputs = {view_of(q), view_of(k), view_of(v)};
-      const TensorList found =
-          autograd::grad({composed(inputs[0], inputs[1], inputs[2])}, inputs, {dy}, true, true, true);
-      return {found[0], found[1], found[2]};
+      const auto result = [&](const TensorList& in) { return TensorList{composed(in[0], in[1], in[2])}; };
+      return differentiated(*this, {&q, &k, &v}, {dy}, result);
     }
     const Array dq = Array::empty_like(q.array()), dk = Array::empty_like(k.array()), dv = Array::empty_like(v.array());
     ops::attention_backward(dy.array(), q.array(), k.array(), v.array(), result(), rule, dq, dk, dv);
@@ -167,10 +182,11 @@ struct PackedAttention final : AttentionNode {
   }
   Grads backward(const Tensor& dy) override {
     if (GradMode::is_enabled()) {
-      const Tensor all = view_of(packed);
-      const Parts<Tensor> parts(all, heads);
-      const Tensor result = composed(parts.q, parts.k, parts.v).transpose(1, 2).flatten(2);
-      return {autograd::grad({result}, {all}, {dy}, true, true)[0]};
+      const auto result = [&](const TensorList& in) {
+        const Parts<Tensor> parts(in[0], heads);
+        return TensorList{composed(parts.q, parts.k, parts.v).transpose(1, 2).flatten(2)};
+      };
+      return differentiated(*this, {&packed}, {dy}, result);
     }
     const Array gradient = Array::empty_like(packed.array());
     const Parts<Array> parts(packed.array(), heads), to(gradient, heads);
@@ -250,7 +266,7 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
 namespace {
 
 // lstm_sequence composed of differentiable operators, for second derivatives.
-std::tuple<Tensor, Tensor> lstm_by_steps(const TensorList& in, bool reverse) {
+TensorList lstm_by_steps(const TensorList& in, bool reverse) {
   const TensorList steps = unbind(linear(in[0], in[3], in[5]));
   TensorList hidden(steps.size());
   Tensor h = in[1], c = in[2];
@@ -280,7 +296,10 @@ struct Lstm final : Node {
   }
 
   Grads backward_all(const Grads& dys) override {
-    if (GradMode::is_enabled()) return backward_by_steps(dys);
+    if (GradMode::is_enabled()) {
+      const auto by_steps = [&](const TensorList& inputs) { return lstm_by_steps(inputs, reverse); };
+      return differentiated(*this, {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}, dys, by_steps);
+    }
     const ops::LstmGradients gradients =
         ops::lstm_backward(detail::unwrap(dys[0]), detail::unwrap(dys[1]), x.array(), h0.array(), c0.array(),
                            {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array()},
@@ -291,25 +310,6 @@ struct Lstm final : Node {
     for (size_t i = 0; i < wanted.size(); ++i)
       if (needs_grad(i)) wanted[i] = Tensor(*results[i]);
     return wanted;
-  }
-
-  // Computes differentiable gradients, through lstm_by_steps.
-  Grads backward_by_steps(const Grads& dys) {
-    TensorList inputs, wanted;
-    for (const Saved* saved : {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}) {
-      inputs.push_back(view_of(*saved));
-      if (needs_grad(inputs.size() - 1)) wanted.push_back(inputs.back());
-    }
-    const auto [all_hidden, last_cell] = lstm_by_steps(inputs, reverse);
-    TensorList outputs, gradients;
-    if (dys[0].defined()) outputs.push_back(all_hidden), gradients.push_back(dys[0]);
-    if (dys[1].defined()) outputs.push_back(last_cell), gradients.push_back(dys[1]);
-    const TensorList found = autograd::grad(outputs, wanted, gradients, /*retain_graph=*/true, /*create_graph=*/true,
-                                            /*allow_unused=*/true);
-    Grads result(inputs.size());
-    for (size_t i = 0, next = 0; i < inputs.size(); ++i)
-      if (needs_grad(i)) result[i] = found[next++];
-    return result;
   }
 };
 

@@ -71,27 +71,30 @@ struct ExtremeAlong final : Node {  // max(dim) and min(dim): the gradient goes 
   }
 };
 
-struct NotDifferentiableReduction final : Node {  // argmax, argmin, all, any: results are integers or booleans
-  Array forward(const Array& x, ReduceOp op, uint32_t axes, bool keepdim) {
-    return ops::reduce(op, x, axes, keepdim, DType::boolean);
-  }
-  Array forward(const Array& x, ArgReduceOp op, std::optional<int64_t> dim, bool keepdim) {
-    if (dim) return std::get<1>(ops::arg_reduce(op, x, normalize_axis(*dim, x.ndim()), keepdim));
-    const Array index = std::get<1>(ops::arg_reduce(op, ops::reshape(x, {-1}), 0, false));
-    return keepdim ? index.view(Dims::filled(x.ndim(), 1)) : index;
-  }
-};
-
-template <class N>
-Tensor reduce(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
+Tensor run_extreme(const char* name, ReduceOp op, const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   OpScope scope(name, where);
-  return apply<N>(scope, x, op, axis_mask(dim, ndim_of(x)), keepdim);
+  return apply<ExtremeOver>(scope, x, op, axis_mask(dim, ndim_of(x)), keepdim);
+}
+
+// all or any
+Tensor run_logical(const char* name, ReduceOp op, const Tensor& x, std::optional<int64_t> dim, bool keepdim,
+                   Loc where) {
+  OpScope scope(name, where);
+  const uint32_t mask = axis_mask(dim ? Dims{*dim} : Dims(), ndim_of(x));
+  return Tensor(ops::reduce(op, x.array(), mask, keepdim, DType::boolean));
+}
+
+// The type of sums and products: `dtype` if it is given.
+DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype) {
+  return dtype.value_or(ops::sum_type(op.type_of(x)));
 }
 
 Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<int64_t> dim, bool keepdim, Loc where) {
   OpScope scope(name, where);
   GRADUS_CHECK(x.numel() > 0 || dim, ShapeError, "maximum or minimum of no elements: shape ", x.sizes());
-  return apply<NotDifferentiableReduction>(scope, x, op, dim, keepdim);
+  if (dim) return Tensor(std::get<1>(ops::arg_reduce(op, x.array(), axis_of(x, *dim), keepdim)));
+  const Array index = std::get<1>(ops::arg_reduce(op, ops::reshape(x.array(), {-1}), 0, false));
+  return Tensor(keepdim ? index.view(Dims::filled(ndim_of(x), 1)) : index);
 }
 
 }  // namespace
@@ -101,8 +104,7 @@ Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
 }
 Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("sum", where);
-  return apply<Sum>(op, *this, ReduceOp::sum, axis_mask(dim, ndim_of(*this)), keepdim,
-                    dtype.value_or(ops::sum_type(op.type_of(*this))));
+  return apply<Sum>(op, *this, ReduceOp::sum, axis_mask(dim, ndim_of(*this)), keepdim, total_type(op, *this, dtype));
 }
 
 Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
@@ -114,13 +116,13 @@ Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, L
                     dtype.value_or(op.type_of(*this)));
 }
 
-Tensor max(const Tensor& x, Loc where) { return reduce<ExtremeOver>("max", ReduceOp::max, x, {}, false, where); }
-Tensor min(const Tensor& x, Loc where) { return reduce<ExtremeOver>("min", ReduceOp::min, x, {}, false, where); }
+Tensor max(const Tensor& x, Loc where) { return run_extreme("max", ReduceOp::max, x, {}, false, where); }
+Tensor min(const Tensor& x, Loc where) { return run_extreme("min", ReduceOp::min, x, {}, false, where); }
 Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
-  return reduce<ExtremeOver>("amax", ReduceOp::max, x, dim, keepdim, where);
+  return run_extreme("amax", ReduceOp::max, x, dim, keepdim, where);
 }
 Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
-  return reduce<ExtremeOver>("amin", ReduceOp::min, x, dim, keepdim, where);
+  return run_extreme("amin", ReduceOp::min, x, dim, keepdim, where);
 }
 std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("max", where);
@@ -137,10 +139,10 @@ Tensor Tensor::argmin(std::optional<int64_t> dim, bool keepdim, Loc where) const
   return run_arg("argmin", ArgReduceOp::argmin, *this, dim, keepdim, where);
 }
 Tensor Tensor::all(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return reduce<NotDifferentiableReduction>("all", ReduceOp::all, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
+  return run_logical("all", ReduceOp::all, *this, dim, keepdim, where);
 }
 Tensor Tensor::any(std::optional<int64_t> dim, bool keepdim, Loc where) const {
-  return reduce<NotDifferentiableReduction>("any", ReduceOp::any, *this, dim ? Dims{*dim} : Dims(), keepdim, where);
+  return run_logical("any", ReduceOp::any, *this, dim, keepdim, where);
 }
 
 Tensor count_nonzero(const Tensor& x, IntArrayRef dim, Loc where) {
@@ -318,29 +320,21 @@ struct CumProd final : ComposedNode {
 };
 
 // The product along an axis. The gradient of an element is dy times the products of the elements before and after it.
-struct Prod final : ComposedNode {
-  Saved x{this, "x"};
+struct Prod final : Reduction {
   int axis = 0;
   Array forward(const Array& X, int axis, bool keepdim, DType dtype) {
     this->axis = axis;
-    if (needs_grad(0)) x = input(0);
-    return ops::reduce(ReduceOp::prod, X, 1u << axis, keepdim, dtype);
+    return keep(1u << axis, ops::reduce(ReduceOp::prod, X, 1u << axis, keepdim, dtype), /*keeps_result=*/false);
   }
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().to(dy.dtype());
     if (X.numel() == 0) return {zeros_like(X)};
-    Shape kept = X.sizes();
-    kept[axis] = 1;
     OpScope op("prod_backward", Loc{});
     const Tensor before = shifted(apply<CumProd>(op, X, axis, false, X.dtype()), axis, false, 1);
     const Tensor behind = shifted(apply<CumProd>(op, X, axis, true, X.dtype()), axis, true, 1);
-    return {dy.reshape(kept) * (before * behind)};
+    return {restore_axes(dy, X.sizes(), mask) * (before * behind)};
   }
 };
-
-DType total_type(const OpScope& op, const Tensor& x, std::optional<DType> dtype) {
-  return dtype.value_or(ops::sum_type(op.type_of(x)));
-}
 
 }  // namespace
 

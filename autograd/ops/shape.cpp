@@ -221,11 +221,10 @@ Tensor Tensor::flatten(int64_t start_dim, int64_t end_dim, Loc where) const {
   GRADUS_CHECK(first <= last, ShapeError, "start_dim ", start_dim, " comes after end_dim ", end_dim, " in shape ",
                sizes());
   if (dim() == 0) return reshape({1});
-  Shape shape;
-  int64_t joined = 1;
-  for (int i = 0; i < dim(); ++i) {
-    if (i < first || i > last) shape.push_back(sizes()[i]);
-    else if ((joined *= sizes()[i], i == last)) shape.push_back(joined);
+  Shape shape = sizes();
+  for (int i = first; i < last; ++i) {
+    shape[first] *= shape[first + 1];
+    shape.erase(first + 1);
   }
   return reshape(shape);
 }

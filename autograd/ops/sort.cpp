@@ -62,21 +62,13 @@ struct Median final : ComposedNode {  // over all elements; equal elements share
   }
 };
 
-struct NotDifferentiable final : Node {
-  Array forward(const Array& x, int axis, bool descending) { return ops::argsort(x, axis, descending); }
-  std::tuple<Array, Array, Array> forward(const Array& x, bool sorted) { return ops::unique(x, sorted); }
-  Array forward(const Array& x, int64_t num_samples, bool replacement) {
-    return ops::multinomial(x, num_samples, replacement);
-  }
-};
-
 int64_t size_along(const Tensor& x, int axis) { return x.dim() ? x.size(axis) : 1; }
 
 // Returns `found` with empty tensors for the inverse and the counts if the caller did not ask for them.
-std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Tensor, Tensor, Tensor>& found, bool inverse,
-                                             bool counts) {
-  const Tensor nothing(Array::empty({0}, DType::i64, std::get<1>(found).device()));
-  return {std::get<0>(found), inverse ? std::get<1>(found) : nothing, counts ? std::get<2>(found) : nothing};
+std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Array, Array, Array>& found, bool inverse, bool counts) {
+  const auto& [values, places, numbers] = found;
+  const Array nothing = Array::empty({0}, DType::i64, values.device());
+  return {Tensor(values), Tensor(inverse ? places : nothing), Tensor(counts ? numbers : nothing)};
 }
 
 }  // namespace
@@ -88,7 +80,7 @@ std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where)
 
 Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
   OpScope op("argsort", where);
-  return apply<NotDifferentiable>(op, *this, axis_of(*this, dim), descending);
+  return Tensor(ops::argsort(array(), axis_of(*this, dim), descending));
 }
 
 std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
@@ -132,7 +124,7 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim, Lo
 
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool, bool return_inverse, bool return_counts, Loc where) {
   OpScope op("unique", where);
-  return requested(apply<NotDifferentiable>(op, x.detach(), true), return_inverse, return_counts);
+  return requested(ops::unique(x.array(), true), return_inverse, return_counts);
 }
 
 std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inverse, Loc where) {
@@ -143,7 +135,7 @@ std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inv
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts,
                                                       Loc where) {
   OpScope op("unique_consecutive", where);
-  return requested(apply<NotDifferentiable>(op, x.detach(), false), return_inverse, return_counts);
+  return requested(ops::unique(x.array(), false), return_inverse, return_counts);
 }
 
 std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool, bool return_inverse,
@@ -163,12 +155,13 @@ std::tuple<Tensor, Tensor, Tensor> unique_dim(const Tensor& x, int64_t dim, bool
     place = std::get<1>(_unique2(place * count + std::get<1>(_unique2(columns[i], true, true)), true, true));
   auto [places, inverse, counts] = _unique2(place, true, true, true);
   const Tensor one_of_each = zeros({places.numel()}, integers).scatter_(0, place, arange(count, integers));
-  return requested({x.detach().index_select(axis, one_of_each), inverse, counts}, return_inverse, return_counts);
+  const Array values = ops::index_select(x.array(), axis, one_of_each.array());
+  return requested({values, inverse.array(), counts.array()}, return_inverse, return_counts);
 }
 
 Tensor Tensor::multinomial(int64_t num_samples, bool replacement, Loc where) const {
-  OpScope op("multinomial", where);  // opened before detach() can throw, so that the error names multinomial
-  return apply<NotDifferentiable>(op, detach(), num_samples, replacement);
+  OpScope op("multinomial", where);
+  return Tensor(ops::multinomial(array(), num_samples, replacement));
 }
 
 }  // namespace gradus

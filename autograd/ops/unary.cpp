@@ -224,7 +224,12 @@ const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> 
 
 namespace {
 
-enum class TrigFunction : uint8_t { sinh, cosh, asin, acos, atan, asinh, acosh, atanh };
+// f and its derivative.
+struct TrigFunction {
+  const char* name = "";
+  Array (*value)(const Array& x) = nullptr;
+  Tensor (*slope)(const Tensor& x) = nullptr;
+};
 
 // Kernels that write their result into their first operand.
 Array step(UnaryOp op, const Array& x) { return ops::unary(op, x, {}, &x); }
@@ -233,7 +238,7 @@ Array step(BinaryOp op, const Array& a, double b) { return ops::binary_scalar(op
 
 // (exp(x) + exp(-x)) / 2 = c (exp(x - s) + exp(-x - s)) with c = exp(s) / 2, which is close to 1. exp(x) itself would
 // overflow earlier than the result. s has few significant bits, so that x - s is exact.
-Array cosh_of(const Array& x) {
+Array cosh_value(const Array& x) {
   constexpr double s = 355.0 / 512;
   const Array up = step(UnaryOp::exp, ops::binary_scalar(BinaryOp::sub, x, s, /*scalar_first=*/false));
   const Array down = step(UnaryOp::exp, ops::binary_scalar(BinaryOp::sub, x, -s, /*scalar_first=*/true));
@@ -257,7 +262,7 @@ Array log_above_large(const Array& x) {
 }
 
 // ln(a + sqrt(a² + 1)) for a = |x|, with x's sign
-Array asinh_of(const Array& x) {
+Array asinh_value(const Array& x) {
   const Array a = ops::unary(UnaryOp::abs, x), b = below_large(a), square = ops::unary(UnaryOp::square, b);
   const Array root = step(UnaryOp::sqrt, ops::binary_scalar(BinaryOp::add, square, 1, false));
   const Array more = step(BinaryOp::div, square, step(BinaryOp::add, root, 1));  // sqrt(b² + 1) - 1
@@ -266,72 +271,59 @@ Array asinh_of(const Array& x) {
 }
 
 // ln(x + sqrt(x² - 1)), computed from x - 1
-Array acosh_of(const Array& x) {
+Array acosh_value(const Array& x) {
   const Array above = step(BinaryOp::sub, below_large(x), 1);
   const Array more = step(UnaryOp::sqrt, ops::binary_scalar(BinaryOp::add, above, 2, false));
   const Array root = step(BinaryOp::mul, more, ops::unary(UnaryOp::sqrt, above));
   return step(BinaryOp::add, step(UnaryOp::log1p, step(BinaryOp::add, root, above)), log_above_large(x));
 }
 
-Array trig_value(TrigFunction function, const Array& x) {
-  switch (function) {
-    case TrigFunction::sinh: return step(BinaryOp::mul, ops::unary(UnaryOp::tanh, x), cosh_of(x));
-    case TrigFunction::cosh: return cosh_of(x);
-    case TrigFunction::asin: return ops::binary(BinaryOp::atan2, x, root_of_rest(x));
-    case TrigFunction::acos: return ops::binary(BinaryOp::atan2, root_of_rest(x), x);
-    case TrigFunction::atan: return ops::binary_scalar(BinaryOp::atan2, x, 1, /*scalar_first=*/false);
-    case TrigFunction::asinh: return asinh_of(x);
-    case TrigFunction::acosh: return acosh_of(x);
-    case TrigFunction::atanh: {
-      const Array up = ops::unary(UnaryOp::log1p, x), down = step(UnaryOp::log1p, ops::unary(UnaryOp::neg, x));
-      return step(BinaryOp::div, step(BinaryOp::sub, up, down), 2);
-    }
-  }
-  __builtin_unreachable();
+Array sinh_value(const Array& x) { return step(BinaryOp::mul, ops::unary(UnaryOp::tanh, x), cosh_value(x)); }
+Array asin_value(const Array& x) { return ops::binary(BinaryOp::atan2, x, root_of_rest(x)); }
+Array acos_value(const Array& x) { return ops::binary(BinaryOp::atan2, root_of_rest(x), x); }
+Array atan_value(const Array& x) { return ops::binary_scalar(BinaryOp::atan2, x, 1, /*scalar_first=*/false); }
+Array atanh_value(const Array& x) {
+  const Array up = ops::unary(UnaryOp::log1p, x), down = step(UnaryOp::log1p, ops::unary(UnaryOp::neg, x));
+  return step(BinaryOp::div, step(BinaryOp::sub, up, down), 2);
 }
 
-Tensor trig_slope(TrigFunction function, const Tensor& x) {
-  switch (function) {
-    case TrigFunction::sinh: return cosh(x);
-    case TrigFunction::cosh: return sinh(x);
-    case TrigFunction::asin: return rsqrt((1 - x) * (1 + x));
-    case TrigFunction::acos: return -rsqrt((1 - x) * (1 + x));
-    case TrigFunction::atan: return reciprocal(1 + square(x));
-    case TrigFunction::asinh: {  // 1 / sqrt(1 + x²), numerator and denominator times r, because x² may overflow
-      const Tensor r = reciprocal(clamp_min(abs(x.detach()), 1));
-      return r * rsqrt(square(r) + square(x * r));
-    }
-    case TrigFunction::acosh: return rsqrt(x - 1) * rsqrt(x + 1);
-    case TrigFunction::atanh: return reciprocal((1 - x) * (1 + x));
-  }
-  __builtin_unreachable();
+Tensor sinh_slope(const Tensor& x) { return cosh(x); }
+Tensor cosh_slope(const Tensor& x) { return sinh(x); }
+Tensor asin_slope(const Tensor& x) { return rsqrt((1 - x) * (1 + x)); }
+Tensor acos_slope(const Tensor& x) { return -asin_slope(x); }
+Tensor atan_slope(const Tensor& x) { return reciprocal(1 + square(x)); }
+// 1 / sqrt(1 + x²), numerator and denominator times r, because x² may overflow
+Tensor asinh_slope(const Tensor& x) {
+  const Tensor r = reciprocal(clamp_min(abs(x.detach()), 1));
+  return r * rsqrt(square(r) + square(x * r));
 }
+Tensor acosh_slope(const Tensor& x) { return rsqrt(x - 1) * rsqrt(x + 1); }
+Tensor atanh_slope(const Tensor& x) { return reciprocal((1 - x) * (1 + x)); }
 
 struct Trigonometric final : Node {  // y = f(x)
   Saved x{this, "x"};
-  TrigFunction function = TrigFunction::sinh;
-  const char* function_name = "";
-  const char* name() const override { return function_name; }
-  Array forward(const Array& X, TrigFunction f, const char* name) {
-    function = f, function_name = name;
+  TrigFunction f;
+  const char* name() const override { return f.name; }
+  Array forward(const Array& X, const TrigFunction& function) {
+    f = function;
     if (needs_grad(0)) x = input(0);
-    return trig_value(f, X);
+    return f.value(X);
   }
-  Grads backward(const Tensor& dy) override { return {dy * trig_slope(function, x())}; }
+  Grads backward(const Tensor& dy) override { return {dy * f.slope(x())}; }
 };
 
-Tensor run_trig(const char* name, TrigFunction function, const Tensor& x, Loc where) {
-  OpScope op(name, where);
+Tensor run_trig(const TrigFunction& f, const Tensor& x, Loc where) {
+  OpScope op(f.name, where);
   const Tensor floating = is_floating(x.dtype()) ? x : x.to(get_default_dtype());
   return composed(
-      op, [&](const Tensor& x) { return apply<Trigonometric>(op, x, function, name); }, floating);
+      op, [&](const Tensor& x) { return apply<Trigonometric>(op, x, f); }, floating);
 }
 
 }  // namespace
 
 // Defines the function f(x) and the method x.f().
-#define GRADUS_TRIGONOMETRIC(f)                                                            \
-  Tensor f(const Tensor& x, Loc where) { return run_trig(#f, TrigFunction::f, x, where); } \
+#define GRADUS_TRIGONOMETRIC(f)                                                                   \
+  Tensor f(const Tensor& x, Loc where) { return run_trig({#f, f##_value, f##_slope}, x, where); } \
   Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }
 GRADUS_TRIGONOMETRIC(sinh)
 GRADUS_TRIGONOMETRIC(cosh)

@@ -110,17 +110,15 @@ Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& b
   return batched(wide, 4, [&](const Tensor& image) { return apply<Conv2d>(op, image, w, bias, relu, geometry); });
 }
 
-// Treats a sequence (N, C, L), or a weight of three dimensions, as images of one row.
-Tensor with_row(const Tensor& x, const char* what, const char* layout, bool or_unbatched) {
-  GRADUS_CHECK(x.dim() == 3 || (or_unbatched && x.dim() == 2), ShapeError, what, " must be ", layout, ", got shape ",
-               x.sizes());
-  return x.unsqueeze(-2);
+// Returns the weight of a convolution of sequences as one of images of one row.
+Tensor filter(const Tensor& w) {
+  GRADUS_CHECK(w.dim() == 3, ShapeError, "weight must be of 3 dimensions, got shape ", w.sizes());
+  return w.unsqueeze(-2);
 }
-Tensor sequence(const Tensor& x) { return with_row(x, "input", "(N, C, L) or (C, L)", true); }
-Tensor filter(const Tensor& w) { return with_row(w, "weight", "of 3 dimensions", false); }
 
 Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, Pair output_padding,
                             const Conv2dGeometry& g) {
+  if (x.dim() == 3) return run_conv_transpose2d(op, x.unsqueeze(0), w, bias, output_padding, g).squeeze(0);
   ops::check_ndim(x.array(), 4, "input", "(N, C, H, W) or (C, H, W)");
   ops::check_ndim(w.array(), 4, "weight", "(C, K / groups, R, S)");
   if (op.type_of(x) != op.type_of(w)) ops::check_same_dtype(x.array(), "input", w.array(), "weight");
@@ -181,26 +179,21 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
                x.sizes());  // checked here, so that the message shows the shape of the sequence
   padding.h = 0;
   const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
-  return run_conv2d(op, sequence(x), filter(w), bias, false, padding, geometry).squeeze(-2);
+  return run_conv2d(op, as_row(x), filter(w), bias, false, padding, geometry).squeeze(-2);
 }
 
 Tensor conv_transpose2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, Pair padding,
                         Pair output_padding, int64_t groups, Pair dilation, Loc where) {
   OpScope op("conv_transpose2d", where);
   const Conv2dGeometry geometry = geometry_of(stride, padding, dilation, groups);
-  return batched(
-      x, 4, [&](const Tensor& image) { return run_conv_transpose2d(op, image, w, bias, output_padding, geometry); });
+  return run_conv_transpose2d(op, x, w, bias, output_padding, geometry);
 }
 
 Tensor conv_transpose1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, int64_t padding,
                         int64_t output_padding, int64_t groups, int64_t dilation, Loc where) {
   OpScope op("conv_transpose1d", where);
   const Conv2dGeometry geometry = geometry_of({1, stride}, {0, padding}, {1, dilation}, groups);
-  return batched(sequence(x), 4,
-                 [&](const Tensor& image) {
-                   return run_conv_transpose2d(op, image, filter(w), bias, {0, output_padding}, geometry);
-                 })
-      .squeeze(-2);
+  return run_conv_transpose2d(op, as_row(x), filter(w), bias, {0, output_padding}, geometry).squeeze(-2);
 }
 
 }  // namespace gradus

@@ -201,8 +201,7 @@ Tensor pad(const Tensor& x, IntArrayRef pad, PadMode mode, double value, Loc whe
 
 Tensor unfold(const Tensor& x, Pair kernel_size, Pair dilation, Pair padding, Pair stride, Loc where) {
   OpScope op("unfold", where);
-  GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
-               x.sizes());
+  check_image(x);
   return batched(x, 4, [&](const Tensor& image) {
     const Windows windows{image.size(2), image.size(3), kernel_size, dilation, padding, stride};
     windows.check();

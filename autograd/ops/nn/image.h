@@ -62,6 +62,18 @@ inline void check_axis(int64_t size) {
   GRADUS_CHECK(size <= int64_t{1} << 24, ShapeError, "an axis of ", size, " elements is too long: at most ", 1 << 24);
 }
 
+/// Throws unless x is an image.
+inline void check_image(const Tensor& x) {
+  GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
+               x.sizes());
+}
+
+/// Returns a sequence (N, C, L) or (C, L) as an image of one row.
+inline Tensor as_row(const Tensor& x) {
+  GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "input must be (N, C, L) or (C, L), got shape ", x.sizes());
+  return x.unsqueeze(-2);
+}
+
 /// Returns body(x). If x has dims - 1 dimensions, passes it with a batch dimension of size 1, which is removed from the
 /// result.
 template <class Body>

@@ -119,10 +119,7 @@ Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Row
   } else {
     return rows(x, target);
   }
-  Dims order = {0};  // moves the classes to the end
-  for (int i = 2; i < x.dim(); ++i) order.push_back(i);
-  order.push_back(1);
-  const Tensor last = x.dim() == 1 ? x : x.permute(order);
+  const Tensor last = x.dim() == 1 ? x : x.movedim(1, -1);
   const Tensor loss = rows(last.reshape({target.numel(), last.size(-1)}), target.reshape({target.numel()}));
   return reduction == Reduction::none ? loss.reshape(target.sizes()) : loss;
 }

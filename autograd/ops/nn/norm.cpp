@@ -41,6 +41,7 @@ struct Normalize final : Node, BackwardOfSum {
 
   Array forward(const Array& X, const Array& w, const Array& b, const NormGeometry& g, double epsilon,
                 const Running& running, bool with_relu = false, const Array& residual = {}) {
+    GRADUS_CHECK(epsilon >= 0, ValueError, "eps must not be negative, got ", epsilon);
     geometry = g, eps = epsilon, fixed = running.use, relu = with_relu, alone = relu && !residual.defined();
     weight_shape = w.defined() ? w.shape() : b.defined() ? b.shape() : Shape();
     const auto parameter = [&](const Array& p) { return p.defined() ? ops::reshape(p, g.parameters) : p; };
@@ -135,8 +136,6 @@ void check_channels(const Tensor& x, const Tensor& parameter, const char* name) 
                x.sizes(), " needs a ", name, " of shape (", x.size(1), ",), got ", parameter.sizes());
 }
 
-void check_eps(double eps) { GRADUS_CHECK(eps >= 0, ValueError, "eps must not be negative, got ", eps); }
-
 // Checks the arguments of batch_norm and instance_norm.
 Running check_running(const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight, const Tensor& bias,
                       bool use, double momentum, const Tensor& batches, const char* otherwise) {
@@ -166,10 +165,10 @@ void check_several(const Tensor& x, int64_t statistics) {
                x.sizes());
 }
 
-Tensor run_batch_norm(OpScope& op, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
+Tensor run_batch_norm(const char* name, const Tensor& x, const Tensor& mean, const Tensor& var, const Tensor& weight,
                       const Tensor& bias, bool training, double momentum, double eps, const Tensor& batches,
-                      bool with_relu, const Tensor& residual) {
-  check_eps(eps);
+                      bool with_relu, const Tensor& residual, Loc where) {
+  OpScope op(name, where);
   const Running running = check_running(x, mean, var, weight, bias, !training, momentum, batches, " unless training");
   if (training && x.numel() > 0) check_several(x, x.size(1));
   const NormGeometry geometry = by_channel(x, all_axes(x.dim()) & ~2u);
@@ -185,24 +184,21 @@ Tensor run_batch_norm(OpScope& op, const Tensor& x, const Tensor& mean, const Te
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, bool training, double momentum, double eps, const Tensor& num_batches_tracked,
                   Loc where) {
-  OpScope op("batch_norm", where);
-  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
-                        false, {});
+  return run_batch_norm("batch_norm", x, running_mean, running_var, weight, bias, training, momentum, eps,
+                        num_batches_tracked, false, {}, where);
 }
 
 Tensor batch_norm_relu(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                        const Tensor& bias, bool training, double momentum, double eps, const Tensor& residual,
                        const Tensor& num_batches_tracked, Loc where) {
-  OpScope op("batch_norm_relu", where);
-  return run_batch_norm(op, x, running_mean, running_var, weight, bias, training, momentum, eps, num_batches_tracked,
-                        true, residual);
+  return run_batch_norm("batch_norm_relu", x, running_mean, running_var, weight, bias, training, momentum, eps,
+                        num_batches_tracked, true, residual, where);
 }
 
 Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                      const Tensor& bias, bool use_input_stats, double momentum, double eps,
                      const Tensor& num_batches_tracked, Loc where) {
   OpScope op("instance_norm", where);
-  check_eps(eps);
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
   const Running running = check_running(x, running_mean, running_var, weight, bias, !use_input_stats, momentum,
                                         num_batches_tracked, " unless use_input_stats");
@@ -214,23 +210,20 @@ Tensor instance_norm(const Tensor& x, const Tensor& running_mean, const Tensor& 
 Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weight, const Tensor& bias, double eps,
                   Loc where) {
   OpScope op("group_norm", where);
-  check_eps(eps);
   const int64_t channels = channels_of(x);
   GRADUS_CHECK(num_groups > 0, ValueError, "num_groups must be positive, got ", num_groups);
   GRADUS_CHECK(channels % num_groups == 0, ShapeError, "input of shape ", x.sizes(), " has ", channels,
                " channels, which is not a multiple of num_groups = ", num_groups);
   check_channels(x, weight, "weight"), check_channels(x, bias, "bias");
-  NormGeometry geometry{x.sizes(), 0, Dims::filled(ndim_of(x), 1)};
+  NormGeometry geometry = by_channel(x, all_axes(x.dim() + 1) & ~3u);
   geometry.shape[1] = num_groups, geometry.shape.insert(2, channels / num_groups);
   geometry.parameters[1] = num_groups, geometry.parameters.insert(2, channels / num_groups);
-  geometry.axes = all_axes(x.dim() + 1) & ~3u;
   return apply<Normalize>(op, x, weight, bias, geometry, eps, Running());
 }
 
 Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& weight, const Tensor& bias, double eps,
                   Loc where) {
   OpScope op("layer_norm", where);
-  check_eps(eps);
   const int count = normalized_shape.size(), lead = ndim_of(x) - count;
   GRADUS_CHECK(count > 0, ShapeError, "normalized_shape must have at least one dimension");
   bool ends_so = lead >= 0;

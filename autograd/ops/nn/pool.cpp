@@ -46,16 +46,6 @@ std::optional<Pair> pair_of(std::optional<int64_t> size) {
   return size ? std::optional<Pair>({1, *size}) : std::nullopt;
 }
 
-// Treats a sequence (N, C, L) or (C, L) as an image of one row.
-Tensor as_row(const Tensor& x) {
-  GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "input must be (N, C, L) or (C, L), got shape ", x.sizes());
-  return x.unsqueeze(-2);
-}
-void check_image(const Tensor& x) {
-  GRADUS_CHECK(x.dim() == 3 || x.dim() == 4, ShapeError, "input must be (N, C, H, W) or (C, H, W), got shape ",
-               x.sizes());
-}
-
 std::tuple<Tensor, Tensor> run_max_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride,
                                           Pair padding, Pair dilation, bool ceil_mode) {
   const Pool2dGeometry geometry = geometry_of(kernel, stride, padding, dilation);

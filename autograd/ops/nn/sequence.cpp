@@ -222,9 +222,8 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                value.sizes(), " differ in their number of rows");
   GRADUS_CHECK(!is_causal || !attn_mask.defined(), ValueError,
                "is_causal already is a mask; pass only one of is_causal and attn_mask");
-  AttentionRule rule;
-  rule.scale = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-  rule.dropout = dropout_p, rule.causal = is_causal;
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
+  const AttentionRule rule{.scale = factor, .dropout = dropout_p, .causal = is_causal, .random = {}};
   const auto leads = [](const Tensor& x) { return Shape(x.sizes().data(), static_cast<size_t>(x.dim() - 2)); };
   const DType dtype = op.type_of(query);
   const bool alike = leads(key) == leads(query) && leads(value) == leads(query) && op.type_of(key) == dtype &&
@@ -253,8 +252,7 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
   const int64_t size = packed.size(2) / (3 * num_heads);
   if (is_floating(dtype) && dropout_p < 1 &&
       is_plain_mask(attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)})) {
-    AttentionRule rule;
-    rule.scale = 1 / std::sqrt(static_cast<double>(size)), rule.dropout = dropout_p;
+    const AttentionRule rule{.scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p, .causal = false, .random = {}};
     return apply<PackedAttention>(op, packed, detail::unwrap(attn_mask), num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);

@@ -26,10 +26,10 @@
 namespace gradus {
 
 /// Opens an operator: sets its name and the user's source line for messages, its event for observers and its autocast
-/// rule, which also applies to the operators it is composed of.
+/// rule, which also applies to the operators it is composed of. Operators that only other operators call have no line.
 class OpScope {
  public:
-  OpScope(const char* name, Loc where) : context_(name, where), event_(name) {
+  OpScope(const char* name, Loc where = {}) : context_(name, where), event_(name) {
     if (amp::detail::autocast.active) [[unlikely]]
       outer_rules_ = amp::detail::open_rules(name), autocast_ = true;
   }

@@ -306,7 +306,7 @@ Tensor div(const Operand& a, const Operand& b, std::optional<std::string_view> r
   }
   if (a.tensor && b.tensor) return apply<Div>(op, *a.tensor, *b.tensor);
   if (a.tensor) return apply<MulScalar>(op, *a.tensor, BinaryOp::div, b.scalar);
-  OpScope reciprocal("reciprocal", Loc{});  // as in PyTorch, the autocast rule of reciprocal applies to s / b
+  OpScope reciprocal("reciprocal");  // as in PyTorch, the autocast rule of reciprocal applies to s / b
   return apply<RDivScalar>(op, as_tensor(b, a), a.scalar);
 }
 

@@ -1,5 +1,7 @@
 #include <gradus/autograd/ops/linear_algebra.h>
 
+#include <algorithm>
+
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
@@ -240,10 +242,8 @@ Tensor cross(const Tensor& a, const Tensor& b, std::optional<int64_t> dim, Loc w
   OpScope op("cross", where);
   GRADUS_CHECK(a.sizes() == b.sizes(), ShapeError, "the tensors must have one shape, got ", a.sizes(), " and ",
                b.sizes());
-  int axis = 0;
-  if (dim) axis = axis_of(a, *dim);
-  else
-    while (axis < a.dim() && a.sizes()[axis] != 3) ++axis;
+  const auto first = std::ranges::find(a.sizes(), 3) - a.sizes().begin();
+  const int axis = dim ? axis_of(a, *dim) : static_cast<int>(first);
   GRADUS_CHECK(axis < a.dim() && a.sizes()[axis] == 3, ShapeError, "needs a dimension of size 3, got shape ",
                a.sizes());
   const auto ahead = [&](const Tensor& x, int64_t by) { return x.roll({-by}, {axis}); };

@@ -37,12 +37,7 @@ struct Flip final : Node {
     ops::copy_into(y, Array(x.storage(), first, x.shape(), strides, x.dtype()));
     return y;
   }
-  Grads backward(const Tensor& dy) override {
-    Dims dims;
-    for (int i = 0; i < dy.dim(); ++i)
-      if (mask & (1u << i)) dims.push_back(i);
-    return {dims.empty() ? dy : dy.flip(dims)};
-  }
+  Grads backward(const Tensor& dy) override { return {mask ? dy.flip(axes_of(mask)) : dy}; }
 };
 
 struct Roll final : Node {  // along one dimension

@@ -194,9 +194,9 @@ struct LogSumExp final : Reduction {  // dx = dy exp(x - y), where exp(x - y) is
   }
 };
 
-Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
-                 bool keepdim, Loc where) {
-  OpScope op(name, where);
+Tensor deviation(bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
+                 Loc where) {
+  OpScope op(root ? "std" : "var", where);
   const uint32_t mask = axis_mask(dim, ndim_of(x));
   const double by = correction.value_or(1).to_double();
   return composed(
@@ -204,11 +204,11 @@ Tensor deviation(const char* name, bool root, const Tensor& x, IntArrayRef dim, 
 }
 
 // (variance or deviation, mean)
-std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const Tensor& x, IntArrayRef dim,
+std::tuple<Tensor, Tensor> deviation_and_mean(bool root, const Tensor& x, IntArrayRef dim,
                                               std::optional<Scalar> correction, bool keepdim, Loc where) {
-  OpScope op(name, where);
+  OpScope op(root ? "std_mean" : "var_mean", where);
   const auto both = [&](const Tensor& x) {
-    return std::tuple{deviation(root ? "std" : "var", root, x, dim, correction, keepdim, where), mean(x, dim, keepdim)};
+    return std::tuple{deviation(root, x, dim, correction, keepdim, where), mean(x, dim, keepdim)};
   };
   return composed(op, both, x);
 }
@@ -216,18 +216,18 @@ std::tuple<Tensor, Tensor> deviation_and_mean(const char* name, bool root, const
 }  // namespace
 
 Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return deviation("var", false, *this, dim, correction, keepdim, where);
+  return deviation(false, *this, dim, correction, keepdim, where);
 }
 Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
-  return deviation("std", true, *this, dim, correction, keepdim, where);
+  return deviation(true, *this, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  return deviation_and_mean("var_mean", false, x, dim, correction, keepdim, where);
+  return deviation_and_mean(false, x, dim, correction, keepdim, where);
 }
 std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
                                     Loc where) {
-  return deviation_and_mean("std_mean", true, x, dim, correction, keepdim, where);
+  return deviation_and_mean(true, x, dim, correction, keepdim, where);
 }
 
 Tensor norm(const Tensor& x, std::optional<Scalar> p, IntArrayRef dim, bool keepdim, std::optional<DType> dtype,
@@ -272,7 +272,7 @@ struct CumSum final : Node {
     return ops::scan(ScanOp::sum, x, axis, reverse, dtype);
   }
   Grads backward(const Tensor& dy) override {  // dx[k] sums the dy of all partial sums that contain x[k]
-    return {apply<CumSum>({"cumsum_backward", Loc{}}, dy, axis, !reverse, dy.dtype())};
+    return {apply<CumSum>("cumsum_backward", dy, axis, !reverse, dy.dtype())};
   }
 };
 
@@ -291,7 +291,7 @@ struct LinearRecurrence final : ComposedNode {
     return Y;
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("linear_recurrence_backward", Loc{});
+    OpScope op("linear_recurrence_backward");
     const Tensor db = apply<LinearRecurrence>(op, shifted(a(), axis, !reverse, 0), dy, axis, !reverse);
     return {needs_grad(0) ? db * shifted(y(), axis, reverse, 0) : Tensor(), db};
   }
@@ -313,7 +313,7 @@ struct CumProd final : ComposedNode {
   }
   Grads backward(const Tensor& dy) override {
     if (dy.numel() == 0 || dy.dim() == 0) return {dy};
-    OpScope op("cumprod_backward", Loc{});
+    OpScope op("cumprod_backward");
     const Tensor next = shifted(x().to(dy.dtype()), axis, !reverse, 0);
     return {shifted(y(), axis, reverse, 1) * apply<LinearRecurrence>(op, next, dy, axis, !reverse)};
   }
@@ -329,7 +329,7 @@ struct Prod final : Reduction {
   Grads backward(const Tensor& dy) override {
     const Tensor X = x().to(dy.dtype());
     if (X.numel() == 0) return {zeros_like(X)};
-    OpScope op("prod_backward", Loc{});
+    OpScope op("prod_backward");
     const Tensor before = shifted(apply<CumProd>(op, X, axis, false, X.dtype()), axis, false, 1);
     const Tensor behind = shifted(apply<CumProd>(op, X, axis, true, X.dtype()), axis, true, 1);
     return {restore_axes(dy, X.sizes(), mask) * (before * behind)};

@@ -19,7 +19,7 @@ struct Reorder : Node {  // y[i] = x[order[i]] along an axis, where order is a p
     return ops::gather(x, axis, order);
   }
   Grads backward(const Tensor& dy) override {
-    return {apply<Reorder>({"reorder", Loc{}}, dy, ops::argsort(order.array(), axis, false), axis)};
+    return {apply<Reorder>("reorder", dy, ops::argsort(order.array(), axis, false), axis)};
   }
 };
 

@@ -132,7 +132,7 @@ const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, c
 
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args) {
   const bool differentiable = GradMode::is_enabled() && (dy.requires_grad() || saved.requires_grad());
-  if (!differentiable) return apply<UnaryBackward>({"unary_backward", Loc{}}, dy, saved, op, args);
+  if (!differentiable) return apply<UnaryBackward>("unary_backward", dy, saved, op, args);
   // Piecewise linear functions use `where`. If op' is a reciprocal, dy is divided by the factors of its denominator:
   // the second derivative then divides by one factor after another and contains no square, which could overflow. All
   // other functions multiply dy by op'.

@@ -4,6 +4,8 @@
 // to float32.
 #pragma once
 
+#include <utility>
+
 #include <gradus/core/backend.h>
 #include <gradus/core/op_lists.h>
 
@@ -26,6 +28,14 @@ inline View expanded(const View& view, const Shape& shape) {
   for (int i = lead; i < shape.size(); ++i)
     if (view.shape[i - lead] == shape[i]) strides[i] = view.strides[i - lead];
   return reshaped(view, shape, strides);
+}
+
+/// `view` with its last two axes exchanged.
+inline View transposed(View view) {
+  const int rows = view.ndim() - 2, columns = view.ndim() - 1;
+  std::swap(view.shape[rows], view.shape[columns]);
+  std::swap(view.strides[rows], view.strides[columns]);
+  return view;
 }
 
 /// A vector as an array of `ndim` axes: `axis` has the vector's size, the others have size 1.
@@ -94,7 +104,8 @@ class Arithmetic {
     backend_.where(expanded(condition, y.shape), expanded(a, y.shape), expanded(b, y.shape), y);
   }
   Array where(const View& condition, const View& a, const View& b) const {
-    Array y = Array::empty(a.shape, a.dtype, a.device);
+    const Shape shape = broadcast_shapes(condition.shape, broadcast_shapes(a.shape, b.shape));
+    Array y = Array::empty(shape, a.dtype, condition.device);
     where(condition, a, b, y);
     return y;
   }

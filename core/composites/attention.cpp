@@ -1,6 +1,5 @@
 // Default bodies of attention (matrix products, softmax and dropout) and its gradient, of dropout, and of linear.
 #include <limits>
-#include <utility>
 
 #include <gradus/core/composites/arithmetic.h>
 
@@ -10,11 +9,6 @@ using namespace composites;
 using enum BinaryOp;
 
 namespace {
-
-View transposed(View view) {
-  std::swap(view.shape[2], view.shape[3]), std::swap(view.strides[2], view.strides[3]);
-  return view;
-}
 
 // Batched matrix product.
 Array product(Backend& backend, const View& a, const View& b) {
@@ -84,9 +78,8 @@ void Backend::dropout_backward(const View& dy, const View& mask, double p, const
 }
 
 void Backend::linear(const View& x, const View& w, const View& bias, const MutableView& y) {
-  const View w_transposed = reshaped(w, {w.shape[1], w.shape[0]}, {w.strides[1], w.strides[0]});  // (K, N)
   if (bias) copy(expanded(bias, y.shape), y);
-  matmul(x, w_transposed, y, /*accumulate=*/static_cast<bool>(bias));
+  matmul(x, transposed(w), y, /*accumulate=*/static_cast<bool>(bias));
 }
 
 }  // namespace gradus

@@ -50,11 +50,7 @@ class Elements {
     const auto array_of = [&](const Elements& x) {
       return x.backend_ ? x.array_ : math.scalar(x.number_, dtype_of<T>, device);
     };
-    const Array left = array_of(a), right = array_of(b);
-    const Shape shape = broadcast_shapes(condition.array.shape(), broadcast_shapes(left.shape(), right.shape()));
-    const Array y = Array::empty(shape, dtype_of<T>, device);
-    math.where(condition.array, left, right, y);
-    return Elements(backend, y);
+    return Elements(backend, math.where(condition.array, array_of(a), array_of(b)));
   }
 
  private:

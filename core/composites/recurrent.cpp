@@ -2,8 +2,6 @@
 // product and a cell each.
 #include <gradus/core/composites/arithmetic.h>
 
-#include <utility>
-
 namespace gradus {
 
 using namespace composites;
@@ -85,11 +83,8 @@ void Backend::lstm_cell_backward(const View& dh, const View& gates, const View& 
 
 void Backend::lstm_sequence(const LstmArgs& args) {
   const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
-  View transposed = w_hh;
-  std::swap(transposed.shape[0], transposed.shape[1]), std::swap(transposed.strides[0], transposed.strides[1]);
   // Copied to row-major order, because the matrix product of each step reads it.
-  const Array w = Array::empty(transposed.shape, w_hh.dtype, w_hh.device);
-  copy(transposed, w);
+  const Array w = Arithmetic(*this).cast(transposed(w_hh), w_hh.dtype);
   const Steps steps{gates.shape[0], reverse};
   for (int64_t i = 0; i < steps.count; ++i) {
     const MutableView sums = at_step(gates, steps[i]);

@@ -10,10 +10,6 @@
 namespace gradus {
 namespace {
 
-Tensor conv2d_plain(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, const Conv2dGeometry& geometry);
-Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shape, const Conv2dGeometry& geometry);
-Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry);
-
 // Both gradients of a convolution are linear in each argument, and each is a derivative of the other.
 struct Conv2dBackwardData final : Node {  // dx: the transposed convolution of dy with w
   Saved dy{this, "dy"}, w{this, "weight"};
@@ -25,10 +21,7 @@ struct Conv2dBackwardData final : Node {  // dx: the transposed convolution of d
     if (needs_grad(1)) dy = input(0);
     return ops::conv2d_backward_data(dY, W, x_shape, ops::output_format(dY, W), g);
   }
-  Grads backward(const Tensor& g) override {
-    return {needs_grad(0) ? conv2d_plain(g, w(), {}, false, geometry) : Tensor(),
-            needs_grad(1) ? conv2d_backward_weight(dy(), g, w_shape, geometry) : Tensor()};
-  }
+  Grads backward(const Tensor& g) override;
 };
 
 struct Conv2dBackwardWeight final : Node {  // dw: the correlation of x with dy
@@ -41,10 +34,7 @@ struct Conv2dBackwardWeight final : Node {  // dw: the correlation of x with dy
     if (needs_grad(1)) dy = input(0);
     return ops::conv2d_backward_weight(dY, X, w_shape, MemoryFormat::contiguous, g);
   }
-  Grads backward(const Tensor& g) override {
-    return {needs_grad(0) ? conv2d_plain(x(), g, {}, false, geometry) : Tensor(),
-            needs_grad(1) ? conv2d_backward_data(dy(), g, shape, geometry) : Tensor()};
-  }
+  Grads backward(const Tensor& g) override;
 };
 
 struct Conv2d final : Node {  // y = conv2d(x, w) + bias, or the ReLU of that
@@ -74,22 +64,22 @@ struct Conv2d final : Node {  // y = conv2d(x, w) + bias, or the ReLU of that
  private:
   Grads differentiable_backward(const Tensor& dy) {
     const Tensor dz = relu ? unary_backward(UnaryOp::relu, dy, y()) : dy;
-    return {needs_grad(0) ? conv2d_backward_data(dz, w(), x().sizes(), geometry) : Tensor(),
-            needs_grad(1) ? conv2d_backward_weight(dz, x(), w().sizes(), geometry) : Tensor(),
-            needs_grad(2) ? dz.sum({0, 2, 3}) : Tensor()};
+    return {
+        needs_grad(0) ? apply<Conv2dBackwardData>("conv2d_backward_data", dz, w(), x().sizes(), geometry) : Tensor(),
+        needs_grad(1) ? apply<Conv2dBackwardWeight>("conv2d_backward_weight", dz, x(), w().sizes(), geometry)
+                      : Tensor(),
+        needs_grad(2) ? dz.sum({0, 2, 3}) : Tensor()};
   }
 };
 
-Tensor conv2d_plain(const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, const Conv2dGeometry& geometry) {
-  return apply<Conv2d>({relu ? "conv2d_relu" : "conv2d", Loc{}}, x, w, bias, relu, geometry);
+Grads Conv2dBackwardData::backward(const Tensor& g) {
+  return {needs_grad(0) ? apply<Conv2d>("conv2d", g, w(), Tensor(), false, geometry) : Tensor(),
+          needs_grad(1) ? apply<Conv2dBackwardWeight>("conv2d_backward_weight", dy(), g, w_shape, geometry) : Tensor()};
 }
 
-Tensor conv2d_backward_data(const Tensor& dy, const Tensor& w, const Shape& shape, const Conv2dGeometry& geometry) {
-  return apply<Conv2dBackwardData>({"conv2d_backward_data", Loc{}}, dy, w, shape, geometry);
-}
-
-Tensor conv2d_backward_weight(const Tensor& dy, const Tensor& x, const Shape& shape, const Conv2dGeometry& geometry) {
-  return apply<Conv2dBackwardWeight>({"conv2d_backward_weight", Loc{}}, dy, x, shape, geometry);
+Grads Conv2dBackwardWeight::backward(const Tensor& g) {
+  return {needs_grad(0) ? apply<Conv2d>("conv2d", x(), g, Tensor(), false, geometry) : Tensor(),
+          needs_grad(1) ? apply<Conv2dBackwardData>("conv2d_backward_data", dy(), g, shape, geometry) : Tensor()};
 }
 
 Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t groups) {

@@ -17,10 +17,7 @@ struct DropoutBackward : Node {  // dx = dy mask / (1 - p), linear in dy
     mask = kept, p = probability;
     return ops::dropout_backward(dy, kept, p);
   }
-  Grads backward(const Tensor& g) override {
-    OpScope op("dropout_backward", Loc{});
-    return {apply<DropoutBackward>(op, g, mask.array(), p)};
-  }
+  Grads backward(const Tensor& g) override { return {apply<DropoutBackward>("dropout_backward", g, mask.array(), p)}; }
 };
 
 struct Dropout final : DropoutBackward {  // y = x mask / (1 - p); dx has the same form, so backward is inherited

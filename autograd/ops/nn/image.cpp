@@ -45,9 +45,7 @@ struct ConstantPad final : Node {  // y = x surrounded by `value`
     ops::copy_into(inside(y, m), inside(x, Margins::negated(m)));
     return y;
   }
-  Grads backward(const Tensor& dy) override {
-    return {apply<ConstantPad>({"pad", Loc{}}, dy, Margins::negated(margins), 0.0)};
-  }
+  Grads backward(const Tensor& dy) override { return {apply<ConstantPad>("pad", dy, Margins::negated(margins), 0.0)}; }
 };
 
 Tensor constant_pad(OpScope& op, const Tensor& x, IntArrayRef pad, double value) {
@@ -174,10 +172,10 @@ struct Fold final : Node {  // padded x[n, c, p stride + r dilation, q stride + 
                  [&](int64_t tap, const Array& part) { ops::binary(BinaryOp::add, part, y.select(2, tap), &part); });
     return x;
   }
-  Grads backward(const Tensor& dx) override { return {apply<Unfold>({"unfold", Loc{}}, dx, windows)}; }
+  Grads backward(const Tensor& dx) override { return {apply<Unfold>("unfold", dx, windows)}; }
 };
 
-Grads Unfold::backward(const Tensor& dy) { return {apply<Fold>({"fold", Loc{}}, dy, windows)}; }
+Grads Unfold::backward(const Tensor& dy) { return {apply<Fold>("fold", dy, windows)}; }
 
 }  // namespace
 
@@ -295,7 +293,7 @@ struct Resample2d final : Node {    // y = rows x columnsᵀ, plane by plane
     if (needs_grad(0)) rows = r.transposed(), columns = c.transposed();
     return ops::resample2d(x, r, c);
   }
-  Grads backward(const Tensor& dy) override { return {apply<Resample2d>({"resample2d", Loc{}}, dy, rows, columns)}; }
+  Grads backward(const Tensor& dy) override { return {apply<Resample2d>("resample2d", dy, rows, columns)}; }
 };
 
 const char* name_of(InterpolateMode mode) {

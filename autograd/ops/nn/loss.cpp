@@ -41,7 +41,7 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
 
 // softmax: y (dy - sum(dy y));  log_softmax: dy - exp(y) sum(dy)
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int axis, bool log) {
-  if (!GradMode::is_enabled()) return apply<SoftmaxBackward>({"softmax_backward", Loc{}}, dy, y, axis, log);
+  if (!GradMode::is_enabled()) return apply<SoftmaxBackward>("softmax_backward", dy, y, axis, log);
   if (y.dim() == 0) return dy * 0.0;
   return log ? dy - y.exp() * dy.sum({axis}, true) : y * (dy - (dy * y).sum({axis}, true));
 }
@@ -58,18 +58,14 @@ struct Pick final : Node {  // y[i] = x[i, target[i]], 0 in ignored rows
       target = at, ignore_index = ignore;
       return ops::pick_backward(dy, at, ignore, x_shape);
     }
-    Grads backward(const Tensor& g) override {
-      OpScope op("pick", Loc{});
-      return {apply<Pick>(op, g, target.array(), ignore_index)};
-    }
+    Grads backward(const Tensor& g) override { return {apply<Pick>("pick", g, target.array(), ignore_index)}; }
   };
   Array forward(const Array& x, const Array& at, int64_t ignore) {
     target = at, ignore_index = ignore, shape = x.shape();
     return ops::pick(x, at, ignore);
   }
   Grads backward(const Tensor& dy) override {
-    OpScope op("pick_backward", Loc{});
-    return {apply<Backward>(op, dy, target.array(), ignore_index, shape)};
+    return {apply<Backward>("pick_backward", dy, target.array(), ignore_index, shape)};
   }
 };
 

@@ -256,12 +256,9 @@ Tensor local_response_norm(const Tensor& x, int64_t size, double alpha, double b
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (N, C, L, …), got shape ", x.sizes());
   GRADUS_CHECK(size > 0, ValueError, "size must be positive, got ", size);
   const int64_t channels = x.size(1);
-  ops::OwnedStencil neighbours(channels);  // beyond the first and the last channel, neighbours count as 0
-  for (int64_t c = 0; c < channels; ++c) {
-    for (int64_t i = std::max<int64_t>(0, c - size / 2); i < std::min(channels, c - size / 2 + size); ++i)
-      neighbours.add(i, 1 / static_cast<double>(size));
-    neighbours.end_position();
-  }
+  // Beyond the first and the last channel, neighbours count as 0.
+  const ops::OwnedStencil neighbours =
+      ops::average_stencil(channels, channels, size, 1, size / 2, true, static_cast<double>(size));
   const int64_t places = x.numel() / std::max<int64_t>(1, x.size(0) * channels);
   const auto divided = [&](const Tensor& x) {
     const Tensor squares = (x * x).reshape({x.size(0), 1, channels, places});

@@ -13,10 +13,7 @@ struct MaxPool2dBackward final : Node {  // dx[indices] += dy, linear in dy
     indices = at;
     return ops::max_pool2d_backward(dy, at, x_shape, geometry);
   }
-  Grads backward(const Tensor& g) override {
-    OpScope op("pick_from_planes", Loc{});
-    return {apply<PickFromPlanes>(op, g, indices.array())};
-  }
+  Grads backward(const Tensor& g) override { return {apply<PickFromPlanes>("pick_from_planes", g, indices.array())}; }
   struct PickFromPlanes final : Node {  // y = x[indices] in each plane; no backward, so no third derivative
     Array forward(const Array& x, const Array& at) { return ops::pick_from_planes(x, at); }
   };
@@ -33,7 +30,7 @@ struct MaxPool2d final : Node {  // y = maximum of each window
     return result;
   }
   Grads backward(const Tensor& dy) override {
-    return {apply<MaxPool2dBackward>({"max_pool2d_backward", Loc{}}, dy, indices.array(), shape, geometry)};
+    return {apply<MaxPool2dBackward>("max_pool2d_backward", dy, indices.array(), shape, geometry)};
   }
 };
 
@@ -98,19 +95,24 @@ Tensor run_adaptive_max_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return std::get<0>(apply<MaxPool2d>(op, as_is ? x : resample2d(op, x, down, across), geometry, false));
 }
 
-// Checks the arguments of an adaptive pooling and calls run(op, batch, h, w). `averages` allows images without pixels,
-// whose mean is NaN.
+// Runs the adaptive pooling run(op, batch, h, w) of an image or, if `is_sequence`, of a sequence. `averages` allows
+// images without pixels, whose mean is NaN.
 template <class Run>
-Tensor run_adaptive(OpScope& op, const Tensor& x, OutputSize size, bool averages, Run&& run) {
-  return batched(x, 4, [&](const Tensor& image) {
+Tensor run_adaptive(const char* name, bool is_sequence, const Tensor& x, OutputSize size, bool averages, Run&& run,
+                    Loc where) {
+  OpScope op(name, where);
+  if (!is_sequence) check_image(x);
+  const Tensor y = batched(is_sequence ? as_row(x) : x, 4, [&](const Tensor& image) {
     const int64_t h = size.h.value_or(image.size(2)), w = size.w.value_or(image.size(3));
     GRADUS_CHECK(h >= 0 && w >= 0, ValueError, "output_size must not be negative, got (", h, ", ", w, ")");
     GRADUS_CHECK((image.size(2) > 0 && image.size(3) > 0) || h * w == 0 || (averages && h == 1 && w == 1), ShapeError,
                  "no pixels to pool: shape ", x.sizes());
     ops::check_floating(image.array(), "input");
-    check_axis(h), check_axis(w);
+    check_axis(h);
+    check_axis(w);
     return run(op, image, h, w);
   });
+  return is_sequence ? y.squeeze(-2) : y;
 }
 
 }  // namespace
@@ -157,25 +159,19 @@ Tensor avg_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> s
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
-  OpScope op("adaptive_avg_pool2d", where);
-  check_image(x);
-  return run_adaptive(op, x, output_size, true, run_adaptive_avg_pool2d);
+  return run_adaptive("adaptive_avg_pool2d", false, x, output_size, true, run_adaptive_avg_pool2d, where);
 }
 
 Tensor adaptive_avg_pool1d(const Tensor& x, int64_t output_size, Loc where) {
-  OpScope op("adaptive_avg_pool1d", where);
-  return run_adaptive(op, as_row(x), {1, output_size}, true, run_adaptive_avg_pool2d).squeeze(-2);
+  return run_adaptive("adaptive_avg_pool1d", true, x, {1, output_size}, true, run_adaptive_avg_pool2d, where);
 }
 
 Tensor adaptive_max_pool2d(const Tensor& x, OutputSize output_size, Loc where) {
-  OpScope op("adaptive_max_pool2d", where);
-  check_image(x);
-  return run_adaptive(op, x, output_size, false, run_adaptive_max_pool2d);
+  return run_adaptive("adaptive_max_pool2d", false, x, output_size, false, run_adaptive_max_pool2d, where);
 }
 
 Tensor adaptive_max_pool1d(const Tensor& x, int64_t output_size, Loc where) {
-  OpScope op("adaptive_max_pool1d", where);
-  return run_adaptive(op, as_row(x), {1, output_size}, false, run_adaptive_max_pool2d).squeeze(-2);
+  return run_adaptive("adaptive_max_pool1d", true, x, {1, output_size}, false, run_adaptive_max_pool2d, where);
 }
 
 }  // namespace gradus

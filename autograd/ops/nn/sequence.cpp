@@ -252,7 +252,8 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
   const int64_t size = packed.size(2) / (3 * num_heads);
   if (is_floating(dtype) && dropout_p < 1 &&
       is_plain_mask(attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)})) {
-    const AttentionRule rule{.scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p, .causal = false, .random = {}};
+    const AttentionRule rule{
+        .scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p, .causal = false, .random = {}};
     return apply<PackedAttention>(op, packed, detail::unwrap(attn_mask), num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);
@@ -315,7 +316,7 @@ struct Lstm final : Node {
 
 std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
                                      const Tensor& b_hh) {
-  OpScope op("lstm_step", Loc{});
+  OpScope op("lstm_step");
   const auto next = [](const Tensor& from_input, const Tensor& from_state, const Tensor& c) {
     const TensorList gates = chunk(from_input + from_state, 4, -1);
     const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);

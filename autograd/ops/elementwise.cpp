@@ -122,10 +122,8 @@ struct Pow final : ComposedNode {  // y = a^b
   }
   Grads backward(const Tensor& dy) override {  // da = dy b a^(b - 1),  db = dy y ln a
     const Tensor A = a(), B = b();
-    Grads gradients(2);
-    if (needs_grad(0)) gradients[0] = where(B == 0, 0.0, dy * (B * pow(A, B - 1)));
-    if (needs_grad(1)) gradients[1] = where((A == 0).logical_and(B >= 0), 0.0, dy * (y() * A.log()));
-    return gradients;
+    return {needs_grad(0) ? where(B == 0, 0.0, dy * (B * pow(A, B - 1))) : Tensor(),
+            needs_grad(1) ? where((A == 0).logical_and(B >= 0), 0.0, dy * (y() * A.log())) : Tensor()};
   }
 };
 

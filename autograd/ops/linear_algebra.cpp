@@ -79,11 +79,8 @@ struct Linear final : Node {  // Y = X Wᵀ + b
 
   Grads backward(const Tensor& dy) override {  // dX = dY W,  dW = dYᵀ X,  db = sum of dY's rows
     const Tensor rows = as_rows(dy);
-    Grads gradients(3);
-    if (needs_grad(0)) gradients[0] = matmul(dy, w());
-    if (needs_grad(1)) gradients[1] = matmul(rows.t(), as_rows(x()));
-    if (needs_grad(2)) gradients[2] = rows.sum({0});
-    return gradients;
+    return {needs_grad(0) ? matmul(dy, w()) : Tensor(), needs_grad(1) ? matmul(rows.t(), as_rows(x())) : Tensor(),
+            needs_grad(2) ? rows.sum({0}) : Tensor()};
   }
 };
 
@@ -145,11 +142,8 @@ struct AddMM final : Node {  // Y = X + A B, for matrices or batches
   }
 
   Grads backward(const Tensor& dy) override {  // dX = dY, summed over broadcast dimensions,  dA = dY Bᵀ,  dB = Aᵀ dY
-    Grads gradients(3);
-    if (needs_grad(0)) gradients[0] = dy;
-    if (needs_grad(1)) gradients[1] = matmul(dy, b().transpose(-2, -1));
-    if (needs_grad(2)) gradients[2] = matmul(a().transpose(-2, -1), dy);
-    return gradients;
+    return {dy, needs_grad(1) ? matmul(dy, b().transpose(-2, -1)) : Tensor(),
+            needs_grad(2) ? matmul(a().transpose(-2, -1), dy) : Tensor()};
   }
 };
 

@@ -106,7 +106,8 @@ struct Unsqueeze final : Node {
 
 struct Squeeze final : Node {
   Shape shape;
-  Array forward(const Array& x, uint32_t axes) {
+  Array forward(const Array& x, std::optional<int64_t> dim) {
+    const uint32_t axes = dim ? 1u << normalize_axis(*dim, x.ndim()) : ~0u;
     shape = x.shape();
     Array y = x;
     for (int i = x.ndim() - 1; i >= 0; --i)
@@ -173,10 +174,6 @@ struct UnfoldAlong final : Node {  // y[…, i, …, k] = x[…, i step + k, …
   }
 };
 
-// ---- Views of one tensor, for methods that return the view and methods that replace the tensor by it ----
-
-uint32_t squeezed_axes(const Tensor& x, std::optional<int64_t> dim) { return dim ? 1u << axis_of(x, *dim) : ~0u; }
-int64_t new_axis(const Tensor& x, int64_t dim) { return normalize_axis(dim, ndim_of(x) + 1); }
 void check_matrix(const Tensor& x, const char* method) {
   GRADUS_CHECK(x.dim() <= 2, ShapeError, method, " needs at most two dimensions, got shape ", x.sizes(),
                "; use transpose");
@@ -264,13 +261,11 @@ Tensor Tensor::select(int64_t dim, int64_t index, Loc where) const {
 }
 
 Tensor Tensor::unsqueeze(int64_t dim, Loc where) const {
-  OpScope op("unsqueeze", where);
-  return apply_view<Unsqueeze>(op, *this, new_axis(*this, dim));
+  return apply_view<Unsqueeze>({"unsqueeze", where}, *this, dim);
 }
 
 Tensor Tensor::squeeze(std::optional<int64_t> dim, Loc where) const {
-  OpScope op("squeeze", where);
-  return apply_view<Squeeze>(op, *this, squeezed_axes(*this, dim));
+  return apply_view<Squeeze>({"squeeze", where}, *this, dim);
 }
 
 const Tensor& Tensor::resize_(IntArrayRef size, Loc where) const {
@@ -303,13 +298,11 @@ const Tensor& Tensor::t_(Loc where) const {
 }
 
 const Tensor& Tensor::unsqueeze_(int64_t dim, Loc where) const {
-  OpScope op("unsqueeze_", where);
-  return apply_view_in_place<Unsqueeze>(op, *this, new_axis(*this, dim));
+  return apply_view_in_place<Unsqueeze>({"unsqueeze_", where}, *this, dim);
 }
 
 const Tensor& Tensor::squeeze_(std::optional<int64_t> dim, Loc where) const {
-  OpScope op("squeeze_", where);
-  return apply_view_in_place<Squeeze>(op, *this, squeezed_axes(*this, dim));
+  return apply_view_in_place<Squeeze>({"squeeze_", where}, *this, dim);
 }
 
 Tensor Tensor::unfold(int64_t dim, int64_t size, int64_t step, Loc where) const {

@@ -34,9 +34,8 @@ Tensor leaky_relu(const Tensor& x, double negative_slope, Loc where) {
 Tensor elu(const Tensor& x, double alpha, double scale, double input_scale, Loc where) {
   OpScope op("elu", where);
   const auto plain = [&](const Tensor& x) { return unary("elu", UnaryOp::elu, x, where, {alpha, input_scale}); };
-  return scale == 1 ? plain(x)
-                    : composed(
-                          op, [&](const Tensor& x) { return plain(x) * scale; }, x);
+  const auto scaled = [&](const Tensor& x) { return plain(x) * scale; };
+  return scale == 1 ? plain(x) : composed(op, scaled, x);
 }
 Tensor selu(const Tensor& x, Loc where) {
   OpScope op("selu", where);

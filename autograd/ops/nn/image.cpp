@@ -237,8 +237,7 @@ Tensor fold(const Tensor& columns, Pair output_size, Pair kernel_size, Pair dila
 static Tensor as_images(const Tensor& x, int64_t factor, const char* what) {
   GRADUS_CHECK(x.dim() >= 3, ShapeError, "input must have at least 3 dimensions (…, C, H, W), got shape ", x.sizes());
   GRADUS_CHECK(factor > 0, ValueError, what, " must be positive, got ", factor);
-  return x.reshape({numel_of(x.sizes()) / std::max<int64_t>(1, x.size(-1) * x.size(-2) * x.size(-3)), x.size(-3),
-                    x.size(-2), x.size(-1)});
+  return x.dim() == 3 ? x.unsqueeze(0) : x.flatten(0, -4);
 }
 
 // Returns y with the leading dimensions of x and the last three dimensions (c, h, w).

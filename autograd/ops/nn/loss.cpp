@@ -103,7 +103,7 @@ struct CrossEntropy final : Node {  // loss of logits x at classes target
 // Returns rows(x, classes) for x (N, C) and classes (N). An input (C) with a scalar target becomes a batch of one row;
 // of an input (N, C, d1, …), each position becomes a row.
 template <class Rows>
-Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, Rows&& rows) {
+Tensor over_rows(const Tensor& x, const Tensor& target, Reduction reduction, const Rows& rows) {
   if (x.dim() == 1) {
     GRADUS_CHECK(target.dim() == 0, ShapeError, "input of shape ", x.sizes(), " needs a scalar target, got shape ",
                  target.sizes());

@@ -111,22 +111,21 @@ Tensor filled_slices(const Tensor& x, int64_t dim, const Tensor& index, const Sc
 
 // ---- Parts along one dimension ----
 
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where) {
+Tensor Tensor::index_select(int64_t dim, const Tensor& index, Loc where) const {
   OpScope op("index_select", where);
   GRADUS_CHECK(index.dim() <= 1, ShapeError, "the index must be a vector, got shape ", index.sizes());
-  const Places places = slices(x, dim, index.dim() == 0 ? index.unsqueeze(0) : index);
-  if (x.dim() > 0) return apply<Take>(op, x, places);
+  const Places places = slices(*this, dim, index.dim() == 0 ? index.unsqueeze(0) : index);
+  if (this->dim() > 0) return apply<Take>(op, *this, places);
   GRADUS_CHECK(index.numel() == 1, ShapeError, "a scalar has one element to select, got an index of shape ",
                index.sizes());
-  return apply<Take>(op, x.unsqueeze(0), places).squeeze(0);
+  return apply<Take>(op, unsqueeze(0), places).squeeze(0);
 }
-Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
-                 Loc where) {
+Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha, Loc where) const {
   OpScope op("index_add", where);
   const auto sum = [&](const Tensor& x, const Tensor& source) {
     return apply<Put>(op, x, scaled(source, alpha), slices(x, dim, index), true);
   };
-  return alpha.to_double() == 1 ? sum(x, source) : composed(op, sum, x, source);
+  return alpha.to_double() == 1 ? sum(*this, source) : composed(op, sum, *this, source);
 }
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where) {
   OpScope op("index_copy", where);
@@ -136,20 +135,11 @@ const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, con
   OpScope op("index_copy_", where);
   return apply_in_place<Put>(op, x, source, slices(x, dim, index), false);
 }
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where) {
+Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
   OpScope op("index_fill", where);
-  return apply<Put>(op, x, filled_slices(x, dim, index, value), slices(x, dim, index), false);
+  return apply<Put>(op, *this, filled_slices(*this, dim, index, value), slices(*this, dim, index), false);
 }
 
-Tensor Tensor::index_select(int64_t dim, const Tensor& index, Loc where) const {
-  return gradus::index_select(*this, dim, index, where);
-}
-Tensor Tensor::index_add(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha, Loc where) const {
-  return gradus::index_add(*this, dim, index, source, alpha, where);
-}
-Tensor Tensor::index_fill(int64_t dim, const Tensor& index, const Scalar& value, Loc where) const {
-  return gradus::index_fill(*this, dim, index, value, where);
-}
 const Tensor& Tensor::index_add_(int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha,
                                  Loc where) const {
   OpScope op("index_add_", where);

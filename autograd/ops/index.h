@@ -50,7 +50,9 @@ struct TensorIndex {
 };
 
 /// y[…, i, …] = x[…, index[i], …] for a one-dimensional index.
-Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current());
+inline Tensor index_select(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current()) {
+  return x.index_select(dim, index, where);
+}
 /// y[i] = x[j], where the position j is i with coordinate `dim` replaced by index[i]. y has the shape of index, whose
 /// other dimensions may be smaller than those of x.
 inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, Loc where = Loc::current()) {
@@ -71,12 +73,17 @@ inline Tensor scatter_add(const Tensor& x, int64_t dim, const Tensor& index, con
 }
 /// Copies of x in which the slices [.., index[i], …] are changed: index_add adds alpha * source[…, i, …], index_copy
 /// writes source[…, i, …], index_fill writes a value.
-Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, const Scalar& alpha = 1,
-                 Loc where = Loc::current());
+inline Tensor index_add(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
+                        const Scalar& alpha = 1, Loc where = Loc::current()) {
+  return x.index_add(dim, index, source, alpha, where);
+}
 Tensor index_copy(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source, Loc where = Loc::current());
 const Tensor& index_copy_(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
                           Loc where = Loc::current());
-Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value, Loc where = Loc::current());
+inline Tensor index_fill(const Tensor& x, int64_t dim, const Tensor& index, const Scalar& value,
+                         Loc where = Loc::current()) {
+  return x.index_fill(dim, index, value, where);
+}
 /// A copy of x in which `value` (broadcast) replaces, or with accumulate is added to, the elements that
 /// x.index(indices) selects.
 Tensor index_put(const Tensor& x, const std::vector<TensorIndex>& indices, const Operand& value,

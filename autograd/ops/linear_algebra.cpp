@@ -185,12 +185,12 @@ Tensor bmm(const Tensor& a, const Tensor& b, Loc where) {
   return matmul(a, b);
 }
 
-Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) {
+Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
   OpScope op("addmm", where);
   check_dims(a, 2, "a", "(M, K)");
   check_dims(b, 2, "b", "(K, N)");
   check_product(a, b);
-  return add_product(op, x, a, b, beta, alpha);
+  return add_product(op, *this, a, b, beta, alpha);
 }
 
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta, const Scalar& alpha,
@@ -294,8 +294,5 @@ Tensor Tensor::bmm(const Tensor& other, Loc where) const { return gradus::bmm(*t
 Tensor Tensor::mv(const Tensor& vector, Loc where) const { return gradus::mv(*this, vector, where); }
 Tensor Tensor::dot(const Tensor& other, Loc where) const { return gradus::dot(*this, other, where); }
 Tensor Tensor::outer(const Tensor& other, Loc where) const { return gradus::outer(*this, other, where); }
-Tensor Tensor::addmm(const Tensor& a, const Tensor& b, const Scalar& beta, const Scalar& alpha, Loc where) const {
-  return gradus::addmm(*this, a, b, beta, alpha, where);
-}
 
 }  // namespace gradus

@@ -16,8 +16,10 @@ Tensor bmm(const Tensor& a, const Tensor& b, Loc where = Loc::current());
 /// beta * x + alpha * a b, with x broadcast to the product's shape. addmm multiplies matrices, addmv a matrix and a
 /// vector, baddbmm batches of matrices. If beta is 0, NaN and infinities in x have no effect, and the gradient of x is
 /// 0.
-Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
-             Loc where = Loc::current());
+inline Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1, const Scalar& alpha = 1,
+                    Loc where = Loc::current()) {
+  return x.addmm(a, b, beta, alpha, where);
+}
 Tensor addmv(const Tensor& x, const Tensor& matrix, const Tensor& vector, const Scalar& beta = 1,
              const Scalar& alpha = 1, Loc where = Loc::current());
 inline Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, const Scalar& beta = 1,

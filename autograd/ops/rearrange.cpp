@@ -108,13 +108,13 @@ Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where) {
   return repeat(x, all);
 }
 
-Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim, Loc where) {
+Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim, Loc where) const {
   OpScope op("repeat_interleave", where);
   GRADUS_CHECK(repeats >= 0, ValueError, "the number of repetitions must not be negative, got ", repeats);
-  const Tensor from = dim && x.dim() > 0 ? x : x.reshape({-1});
+  const Tensor from = dim && this->dim() > 0 ? *this : reshape({-1});
   const int axis = axis_of(from, dim.value_or(0));
   const Tensor y = repeat_along(from, axis + 1, axis, repeats);
-  return y.array().storage() == x.array().storage() ? y.clone() : y;
+  return y.array().storage() == array().storage() ? y.clone() : y;
 }
 
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where) {
@@ -132,16 +132,16 @@ Tensor flipud(const Tensor& x, Loc where) {
   return x.flip({0});
 }
 
-Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims, Loc where) {
+Tensor Tensor::roll(IntArrayRef shifts, IntArrayRef dims, Loc where) const {
   OpScope op("roll", where);
   if (dims.empty()) {
     GRADUS_CHECK(shifts.size() == 1, ValueError, "without dims one shift is needed, got ", shifts);
-    return apply<Roll>(op, x.reshape({-1}), 0, shifts[0]).reshape(x.sizes());
+    return apply<Roll>(op, reshape({-1}), 0, shifts[0]).reshape(sizes());
   }
   GRADUS_CHECK(shifts.size() == dims.size(), ValueError, "shifts ", shifts, " and dims ", dims, " differ in number");
-  GRADUS_CHECK(x.dim() > 0, ShapeError, "a scalar has no dimension to roll along");
-  Tensor y = x;
-  for (int i = 0; i < dims.size(); ++i) y = apply<Roll>(op, y, axis_of(x, dims[i]), shifts[i]);
+  GRADUS_CHECK(dim() > 0, ShapeError, "a scalar has no dimension to roll along");
+  Tensor y = *this;
+  for (int i = 0; i < dims.size(); ++i) y = apply<Roll>(op, y, axis_of(*this, dims[i]), shifts[i]);
   return y;
 }
 
@@ -164,13 +164,7 @@ Tensor diag(const Tensor& x, int64_t diagonal, Loc where) {
 
 Tensor Tensor::repeat(IntArrayRef repeats, Loc where) const { return gradus::repeat(*this, repeats, where); }
 Tensor Tensor::tile(IntArrayRef repeats, Loc where) const { return gradus::tile(*this, repeats, where); }
-Tensor Tensor::repeat_interleave(int64_t repeats, std::optional<int64_t> dim, Loc where) const {
-  return gradus::repeat_interleave(*this, repeats, dim, where);
-}
 Tensor Tensor::flip(IntArrayRef dims, Loc where) const { return gradus::flip(*this, dims, where); }
-Tensor Tensor::roll(IntArrayRef shifts, IntArrayRef dims, Loc where) const {
-  return gradus::roll(*this, shifts, dims, where);
-}
 Tensor Tensor::tril(int64_t diagonal, Loc where) const { return gradus::tril(*this, diagonal, where); }
 Tensor Tensor::triu(int64_t diagonal, Loc where) const { return gradus::triu(*this, diagonal, where); }
 Tensor Tensor::diag(int64_t diagonal, Loc where) const { return gradus::diag(*this, diagonal, where); }
@@ -300,42 +294,42 @@ Tensor atleast_3d(const Tensor& x, Loc where) {
 
 // ---- Parts ----
 
-TensorList split(const Tensor& x, int64_t split_size, int64_t dim, Loc where) {
+TensorList Tensor::split(int64_t split_size, int64_t dim, Loc where) const {
   OpScope op("split", where);
-  const int axis = axis_of_array(x, dim);
-  const int64_t size = x.sizes()[axis];
+  const int axis = axis_of_array(*this, dim);
+  const int64_t size = sizes()[axis];
   GRADUS_CHECK(split_size > 0 || (split_size == 0 && size == 0), ValueError, "split_size must be positive, got ",
                split_size, " for dimension ", dim, " of size ", size);
-  std::vector<int64_t> sizes;
-  for (int64_t start = 0; start < size; start += split_size) sizes.push_back(std::min(split_size, size - start));
-  if (size == 0) sizes.push_back(0);
-  return run_split(x, sizes, axis);
+  std::vector<int64_t> parts;
+  for (int64_t start = 0; start < size; start += split_size) parts.push_back(std::min(split_size, size - start));
+  if (size == 0) parts.push_back(0);
+  return run_split(*this, parts, axis);
 }
 
-TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) {
+TensorList Tensor::split(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
   OpScope op("split", where);
-  const int axis = axis_of_array(x, dim);
-  const int64_t size = x.sizes()[axis];
+  const int axis = axis_of_array(*this, dim);
+  const int64_t size = sizes()[axis];
   int64_t sum = 0;  // cannot overflow, because it stops growing once it exceeds `size`
   for (int64_t part : split_sizes) {
     GRADUS_CHECK(part >= 0, ValueError, "sizes must not be negative, got ", part);
     if (sum <= size) sum += std::min(part, size + 1);
   }
   GRADUS_CHECK(sum == size, ShapeError, "sizes ", to_string(split_sizes), " do not add up to dimension ", dim,
-               " of shape ", x.sizes());
-  return run_split(x, split_sizes, axis);
+               " of shape ", sizes());
+  return run_split(*this, split_sizes, axis);
 }
-TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) {
-  return split(x, split_sizes, dim, where);
+TensorList Tensor::split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
+  return split(split_sizes, dim, where);
 }
 
-TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim, Loc where) {
+TensorList Tensor::chunk(int64_t chunks, int64_t dim, Loc where) const {
   OpScope op("chunk", where);
   GRADUS_CHECK(chunks > 0, ValueError, "the number of chunks must be positive, got ", chunks);
-  const int axis = axis_of_array(x, dim);
-  const int64_t size = x.sizes()[axis];
-  if (size == 0) return run_split(x, std::vector<int64_t>(static_cast<size_t>(chunks), 0), axis);
-  return split(x, size / chunks + (size % chunks != 0), axis);
+  const int axis = axis_of_array(*this, dim);
+  const int64_t size = sizes()[axis];
+  if (size == 0) return run_split(*this, std::vector<int64_t>(static_cast<size_t>(chunks), 0), axis);
+  return split(size / chunks + (size % chunks != 0), axis);
 }
 
 TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
@@ -346,18 +340,6 @@ TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
   return finish_parts(x, axis, true, std::move(parts));
 }
 
-std::vector<Tensor> Tensor::split(int64_t split_size, int64_t dim, Loc where) const {
-  return gradus::split(*this, split_size, dim, where);
-}
-std::vector<Tensor> Tensor::split(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
-  return gradus::split(*this, split_sizes, dim, where);
-}
-std::vector<Tensor> Tensor::split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim, Loc where) const {
-  return gradus::split(*this, split_sizes, dim, where);
-}
-std::vector<Tensor> Tensor::chunk(int64_t chunks, int64_t dim, Loc where) const {
-  return gradus::chunk(*this, chunks, dim, where);
-}
 std::vector<Tensor> Tensor::unbind(int64_t dim, Loc where) const { return gradus::unbind(*this, dim, where); }
 
 }  // namespace gradus

@@ -322,10 +322,6 @@ Tensor Tensor::as_strided(IntArrayRef size, IntArrayRef stride, std::optional<in
   return apply_view<AsStrided>(op, *this, size, stride, storage_offset.value_or(array().offset()));
 }
 
-Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {
-  return gradus::movedim(*this, source, destination, where);
-}
-
 Tensor Tensor::unflatten(int64_t dim, IntArrayRef sizes, Loc where) const {
   OpScope op("unflatten", where);
   const int axis = axis_of(*this, dim);
@@ -348,22 +344,22 @@ Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) c
 
 // ---- Functions that are not methods ----
 
-Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where) {
+Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {
   OpScope op("movedim", where);
   GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
                " differ in number");
-  Dims order = Dims::filled(ndim_of(x), -1);
-  uint32_t moved = axis_mask(source, ndim_of(x));  // throws on repeated dimensions
-  axis_mask(destination, ndim_of(x));
+  Dims order = Dims::filled(ndim_of(*this), -1);
+  uint32_t moved = axis_mask(source, ndim_of(*this));  // throws on repeated dimensions
+  axis_mask(destination, ndim_of(*this));
   if (source.empty()) moved = 0;
-  for (int i = 0; i < source.size(); ++i) order[axis_of(x, destination[i])] = axis_of(x, source[i]);
+  for (int i = 0; i < source.size(); ++i) order[axis_of(*this, destination[i])] = axis_of(*this, source[i]);
   int next = 0;
   for (int64_t& axis : order) {
     if (axis >= 0) continue;
     while (moved & (1u << next)) ++next;
     axis = next++;
   }
-  return x.permute(order);
+  return permute(order);
 }
 
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where) {

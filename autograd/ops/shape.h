@@ -41,7 +41,9 @@ inline Tensor swapdims(const Tensor& x, int64_t dim0, int64_t dim1, Loc where = 
 }
 inline Tensor permute(const Tensor& x, IntArrayRef dims, Loc where = Loc::current()) { return x.permute(dims, where); }
 /// Dimension source[i] becomes dimension destination[i]; the others keep their order.
-Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where = Loc::current());
+inline Tensor movedim(const Tensor& x, IntArrayRef source, IntArrayRef destination, Loc where = Loc::current()) {
+  return x.movedim(source, destination, where);
+}
 inline Tensor squeeze(const Tensor& x, std::optional<int64_t> dim = {}, Loc where = Loc::current()) {
   return x.squeeze(dim, where);
 }
@@ -62,13 +64,22 @@ Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where = Loc::current(
 TensorList broadcast_tensors(const TensorList& tensors, Loc where = Loc::current());
 
 /// Views of consecutive parts along `dim`, of equal size (the last may be smaller) or of the given sizes.
-TensorList split(const Tensor& x, int64_t split_size, int64_t dim = 0, Loc where = Loc::current());
-TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current());
-TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0,
-                            Loc where = Loc::current());
+inline TensorList split(const Tensor& x, int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) {
+  return x.split(split_size, dim, where);
+}
+inline TensorList split(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0,
+                        Loc where = Loc::current()) {
+  return x.split(split_sizes, dim, where);
+}
+inline TensorList split_with_sizes(const Tensor& x, const std::vector<int64_t>& split_sizes, int64_t dim = 0,
+                                   Loc where = Loc::current()) {
+  return x.split(split_sizes, dim, where);
+}
 /// At most `chunks` parts of equal size, of which the last may be smaller. There are fewer parts if the size is not
 /// divisible.
-TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Loc where = Loc::current());
+inline TensorList chunk(const Tensor& x, int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) {
+  return x.chunk(chunks, dim, where);
+}
 /// The slices along `dim`, without that dimension.
 TensorList unbind(const Tensor& x, int64_t dim = 0, Loc where = Loc::current());
 
@@ -77,13 +88,18 @@ TensorList unbind(const Tensor& x, int64_t dim = 0, Loc where = Loc::current());
 Tensor repeat(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
 Tensor tile(const Tensor& x, IntArrayRef repeats, Loc where = Loc::current());
 /// Repeats every element `repeats` times in a row; without `dim`, flattens x first.
-Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim = {}, Loc where = Loc::current());
+inline Tensor repeat_interleave(const Tensor& x, int64_t repeats, std::optional<int64_t> dim = {},
+                                Loc where = Loc::current()) {
+  return x.repeat_interleave(repeats, dim, where);
+}
 Tensor flip(const Tensor& x, IntArrayRef dims, Loc where = Loc::current());
 Tensor fliplr(const Tensor& x, Loc where = Loc::current());
 Tensor flipud(const Tensor& x, Loc where = Loc::current());
 /// Moves element i to i + shift; elements moved beyond the end reenter at the start. Without `dims`, x is treated as
 /// flattened.
-Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims = {}, Loc where = Loc::current());
+inline Tensor roll(const Tensor& x, IntArrayRef shifts, IntArrayRef dims = {}, Loc where = Loc::current()) {
+  return x.roll(shifts, dims, where);
+}
 /// The matrices in the last two dimensions, with the elements above (tril) or below (triu) the given diagonal set to 0.
 Tensor tril(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());
 Tensor triu(const Tensor& x, int64_t diagonal = 0, Loc where = Loc::current());

@@ -195,9 +195,6 @@ Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions&
   Array y = Array::empty(size, options.dtype_or(DType::i64), options.device());
   return drawn(std::move(y), options, [&](const Array& y) { ops::randint(y, low, high); });
 }
-Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
-  return randint(0, high, size, options, where);
-}
 Tensor randperm(int64_t n, const TensorOptions& options, Loc where) {
   OpScope op("randperm", where);
   return finished(ops::cast(ops::randperm(n, options.device()), options.dtype_or(DType::i64)), options);
@@ -215,14 +212,8 @@ Tensor bernoulli(const Tensor& x, Loc where) {
   return (rand_like(x) < x).to(x.dtype());
 }
 
-Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options) {
-  return from_blob(data, size, nullptr, options);
-}
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options) {
   return from_blob(data, size, contiguous_strides(size), std::move(deleter), options);
-}
-Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options) {
-  return from_blob(data, size, strides, nullptr, options);
 }
 Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::function<void(void*)> deleter,
                  const TensorOptions& options) {

@@ -54,7 +54,9 @@ Tensor randn(IntArrayRef size, const TensorOptions& options = {}, Loc where = Lo
 /// Random integers in [low, high), of type int64 unless options say otherwise.
 Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options = {},
                Loc where = Loc::current());
-Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current());
+inline Tensor randint(int64_t high, IntArrayRef size, const TensorOptions& options = {}, Loc where = Loc::current()) {
+  return randint(0, high, size, options, where);
+}
 /// A random permutation of 0 … n - 1, int64.
 Tensor randperm(int64_t n, const TensorOptions& options = {}, Loc where = Loc::current());
 /// Normally distributed numbers with the given mean and standard deviation.
@@ -65,12 +67,16 @@ Tensor bernoulli(const Tensor& x, Loc where = Loc::current());
 
 /// A tensor over memory that the caller keeps alive, or that `deleter` frees with the last tensor that uses it. The
 /// memory is on the CPU unless options name a device.
-Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, std::function<void(void*)> deleter, const TensorOptions& options = {});
+inline Tensor from_blob(void* data, IntArrayRef size, const TensorOptions& options = {}) {
+  return from_blob(data, size, nullptr, options);
+}
 /// from_blob with explicit strides in elements. A negative stride is a ValueError.
-Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options = {});
 Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, std::function<void(void*)> deleter,
                  const TensorOptions& options = {});
+inline Tensor from_blob(void* data, IntArrayRef size, IntArrayRef strides, const TensorOptions& options = {}) {
+  return from_blob(data, size, strides, nullptr, options);
+}
 
 namespace detail {
 /// Numbers in braces, nested to any depth: tensor({{1., 2.}, {3., 4.}}).

@@ -99,17 +99,11 @@ Tensor run_arg(const char* name, ArgReduceOp op, const Tensor& x, std::optional<
 
 }  // namespace
 
-Tensor sum(const Tensor& x, std::optional<DType> dtype, Loc where) {
-  return sum(x, IntArrayRef(), false, dtype, where);
-}
 Tensor Tensor::sum(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("sum", where);
   return apply<Sum>(op, *this, ReduceOp::sum, axis_mask(dim, ndim_of(*this)), keepdim, total_type(op, *this, dtype));
 }
 
-Tensor mean(const Tensor& x, std::optional<DType> dtype, Loc where) {
-  return mean(x, IntArrayRef(), false, dtype, where);
-}
 Tensor Tensor::mean(IntArrayRef dim, bool keepdim, std::optional<DType> dtype, Loc where) const {
   OpScope op("mean", where);
   return apply<Sum>(op, *this, ReduceOp::mean, axis_mask(dim, ndim_of(*this)), keepdim,

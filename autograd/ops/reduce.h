@@ -7,12 +7,16 @@
 
 namespace gradus {
 
-Tensor sum(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current());
+inline Tensor sum(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.sum({}, false, dtype, where);
+}
 inline Tensor sum(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
                   Loc where = Loc::current()) {
   return x.sum(dim, keepdim, dtype, where);
 }
-Tensor mean(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current());
+inline Tensor mean(const Tensor& x, std::optional<DType> dtype = {}, Loc where = Loc::current()) {
+  return x.mean({}, false, dtype, where);
+}
 inline Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {},
                    Loc where = Loc::current()) {
   return x.mean(dim, keepdim, dtype, where);

@@ -127,11 +127,6 @@ std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool, bool return_i
   return requested(ops::unique(x.array(), true), return_inverse, return_counts);
 }
 
-std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted, bool return_inverse, Loc where) {
-  auto [values, inverse, counts] = _unique2(x, sorted, return_inverse, false, where);
-  return {values, inverse};
-}
-
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse, bool return_counts,
                                                       Loc where) {
   OpScope op("unique_consecutive", where);

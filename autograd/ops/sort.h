@@ -42,8 +42,11 @@ std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = f
 /// differentiable. (torch::_unique2)
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool sorted = true, bool return_inverse = false,
                                             bool return_counts = false, Loc where = Loc::current());
-std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
-                                   Loc where = Loc::current());
+inline std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
+                                          Loc where = Loc::current()) {
+  auto [values, inverse, counts] = _unique2(x, sorted, return_inverse, false, where);
+  return {values, inverse};
+}
 /// Like _unique2, but without sorting: merges only equal neighbours.
 std::tuple<Tensor, Tensor, Tensor> unique_consecutive(const Tensor& x, bool return_inverse = false,
                                                       bool return_counts = false, Loc where = Loc::current());

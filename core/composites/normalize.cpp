@@ -54,14 +54,10 @@ void Backend::update_running_statistics(const View& batch_mean, const View& batc
   const auto move = [&](const View& batch, double scale, const MutableView& statistic) {
     if (!statistic.data) return;
     const MutableView row = along(statistic, 1, 2);
-    const bool half = statistic.dtype != wide_type(statistic.dtype);
-    const Array wide = half ? math.widen(row) : Array();
     Array average = math.cast(math.reduce(ReduceOp::mean, batch, 1), wide_type(statistic.dtype));
     if (scale != 1) average = math(mul, average, scale);
-    const Array kept = math(mul, half ? View(wide) : View(row), 1 - running.momentum);
-    const Array added = math(mul, average, running.momentum);
-    if (half) copy(math(add, kept, added), row);
-    else binary(add, kept, added, row);
+    const Array kept = math(mul, math.widen(row), 1 - running.momentum);
+    copy(math(add, kept, math(mul, average, running.momentum)), row);
   };
   move(batch_mean, 1, running.mean);
   move(batch_variance, running.correction, running.variance);

@@ -90,7 +90,6 @@ Conv2dGeometry geometry_of(Pair stride, Pair padding, Pair dilation, int64_t gro
 Tensor run_conv2d(OpScope& op, const Tensor& x, const Tensor& w, const Tensor& bias, bool relu, ConvPadding padding,
                   Conv2dGeometry geometry) {
   int64_t more[2] = {0, 0};
-  geometry.padding[0] = padding.h, geometry.padding[1] = padding.w;
   for (int i = 0; i < 2 && padding.is_same() && w.dim() == 4; ++i) {
     GRADUS_CHECK(geometry.stride[i] == 1, ValueError, "padding 'same' needs stride 1, got ", geometry.stride[i]);
     const int64_t total = checked_product(geometry.dilation[i], w.size(2 + i) - 1);
@@ -151,13 +150,13 @@ Tensor run_conv_transpose2d(OpScope& op, const Tensor& x, const Tensor& w, const
 Tensor conv2d(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, ConvPadding padding, Pair dilation,
               int64_t groups, Loc where) {
   OpScope op("conv2d", where);
-  return run_conv2d(op, x, w, bias, false, padding, geometry_of(stride, 0, dilation, groups));
+  return run_conv2d(op, x, w, bias, false, padding, geometry_of(stride, padding, dilation, groups));
 }
 
 Tensor conv2d_relu(const Tensor& x, const Tensor& w, const Tensor& bias, Pair stride, ConvPadding padding,
                    Pair dilation, int64_t groups, Loc where) {
   OpScope op("conv2d_relu", where);
-  return run_conv2d(op, x, w, bias, true, padding, geometry_of(stride, 0, dilation, groups));
+  return run_conv2d(op, x, w, bias, true, padding, geometry_of(stride, padding, dilation, groups));
 }
 
 Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stride, ConvPadding padding,
@@ -168,7 +167,7 @@ Tensor conv1d(const Tensor& x, const Tensor& w, const Tensor& bias, int64_t stri
                " input channels, got x of shape ",
                x.sizes());  // checked here, so that the message shows the shape of the sequence
   padding.h = 0;
-  const Conv2dGeometry geometry = geometry_of({1, stride}, 0, {1, dilation}, groups);
+  const Conv2dGeometry geometry = geometry_of({1, stride}, padding, {1, dilation}, groups);
   return run_conv2d(op, as_row(x), filter(w), bias, false, padding, geometry).squeeze(-2);
 }
 

@@ -226,8 +226,7 @@ Tensor layer_norm(const Tensor& x, IntArrayRef normalized_shape, const Tensor& w
   OpScope op("layer_norm", where);
   const int count = normalized_shape.size(), lead = ndim_of(x) - count;
   GRADUS_CHECK(count > 0, ShapeError, "normalized_shape must have at least one dimension");
-  bool ends_so = lead >= 0;
-  for (int i = 0; i < count && ends_so; ++i) ends_so = x.sizes()[lead + i] == normalized_shape[i];
+  const bool ends_so = lead >= 0 && x.sizes().slice(static_cast<size_t>(lead)) == normalized_shape;
   GRADUS_CHECK(ends_so, ShapeError, "input must end with normalized_shape ", normalized_shape, ", got shape ",
                x.sizes());
   for (const Tensor* parameter : {&weight, &bias})

@@ -138,11 +138,6 @@ std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kern
   return {y.squeeze(-2), indices.squeeze(-2).to(kLong)};
 }
 
-Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride, int64_t padding,
-                  int64_t dilation, bool ceil_mode, Loc where) {
-  return std::get<0>(max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode, where));
-}
-
 Tensor avg_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding, bool ceil_mode,
                   bool count_include_pad, std::optional<int64_t> divisor_override, Loc where) {
   OpScope op("avg_pool2d", where);

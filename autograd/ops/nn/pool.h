@@ -22,12 +22,14 @@ Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pai
 std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride = {},
                                                    Pair padding = 0, Pair dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
-Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
-                  int64_t dilation = 1, bool ceil_mode = false, Loc where = Loc::current());
 std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size,
                                                    std::optional<int64_t> stride = {}, int64_t padding = 0,
                                                    int64_t dilation = 1, bool ceil_mode = false,
                                                    Loc where = Loc::current());
+inline Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
+                         int64_t dilation = 1, bool ceil_mode = false, Loc where = Loc::current()) {
+  return std::get<0>(max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode, where));
+}
 
 /// Mean over windows; stride defaults to the kernel's size. The sum is divided by `divisor_override` if given, else by
 /// the number of elements in the window, where padding counts only with `count_include_pad`.

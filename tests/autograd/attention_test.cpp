@@ -57,6 +57,9 @@ TEST_CASE("fused attention has the values and derivatives of its composition") {
   }
   const Tensor x = random({kImages, kHeads, kQueries, kSize});  // the same tensor as query, key and value
   check_same(derivatives(scaled_dot_product_attention(x, x, x), {x}), derivatives(composed(x, x, x, {}), {x}));
+  const Tensor frozen = k.detach();  // no gradient is wanted for the keys
+  check_same(derivatives(scaled_dot_product_attention(q, frozen, v), {q, v}),
+             derivatives(composed(q, frozen, v, {}), {q, v}));
 }
 
 TEST_CASE("self_attention of a packed tensor equals attention of its parts") {

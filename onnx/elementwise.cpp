@@ -16,6 +16,8 @@ constexpr double kPi = 3.14159265358979323846;
 struct Term {
   Term(Exporter* exporter_, std::string name_) : exporter(exporter_), name(std::move(name_)) {}
   Term(double number_) : number(number_) {}  // NOLINT(google-explicit-constructor)
+  /// The name of the value. A number becomes a constant of the model.
+  std::string name_in(Exporter& model) const { return exporter ? name : model.number(number); }
 
   Exporter* exporter = nullptr;  // null for a number
   std::string name;
@@ -24,16 +26,10 @@ struct Term {
 
 DType type_of(const Term& x) { return x.exporter->type(); }
 
-/// Adds a node. At least one of the terms must be a value.
+/// Adds a node. The first term must be a value.
 template <class... Terms>
-Term op(const char* name, const Terms&... terms) {
-  Exporter* exporter = nullptr;
-  const Term all[] = {Term(terms)...};
-  for (const Term& term : all)
-    if (term.exporter) exporter = term.exporter;
-  Names inputs;
-  for (const Term& term : all) inputs.push_back(term.exporter ? term.name : exporter->number(term.number));
-  return {exporter, exporter->node(name, inputs)};
+Term op(const char* name, const Term& x, const Terms&... others) {
+  return {x.exporter, x.exporter->node(name, {x.name, Term(others).name_in(*x.exporter)...})};
 }
 Term operator+(const Term& a, const Term& b) { return op("Add", a, b); }
 Term operator-(const Term& a, const Term& b) { return op("Sub", a, b); }
@@ -63,15 +59,6 @@ Term with_alpha(const char* name, const Term& x, double alpha) {
   return {x.exporter, x.exporter->node(name, {x.name}, {{"alpha", alpha}})};
 }
 
-/// Casts a and b to booleans, because ONNX defines logical operators only for booleans.
-Term logical(const char* name, const Term& a, const Term& b) {
-  return op(name, cast(a, DType::boolean), cast(b, DType::boolean));
-}
-Term bitwise(const char* name, const Term& a, const Term& b) {
-  if (type_of(a) != DType::boolean) a.exporter->unsupported("an operator on bits");
-  return op(name, a, b);
-}
-
 const std::map<std::string_view, const char*> kUnaryNodes = {
     {"abs", "Abs"},     {"acos", "Acos"}, {"acosh", "Acosh"},     {"asin", "Asin"},
     {"asinh", "Asinh"}, {"atan", "Atan"}, {"atanh", "Atanh"},     {"cos", "Cos"},
@@ -84,6 +71,11 @@ const std::map<std::string_view, const char*> kBinaryNodes = {
     {"add", "Add"},        {"sub", "Sub"},     {"mul", "Mul"},     {"div", "Div"},
     {"pow", "Pow"},        {"maximum", "Max"}, {"minimum", "Min"}, {"lt", "Less"},
     {"le", "LessOrEqual"}, {"eq", "Equal"},    {"gt", "Greater"},  {"ge", "GreaterOrEqual"},
+};
+/// Nodes that ONNX defines only for booleans.
+const std::map<std::string_view, const char*> kLogicalNodes = {
+    {"bitwise_and", "And"}, {"bitwise_or", "Or"}, {"bitwise_xor", "Xor"},
+    {"logical_and", "And"}, {"logical_or", "Or"}, {"logical_xor", "Xor"},
 };
 
 using X = const Term&;
@@ -149,12 +141,6 @@ const std::map<std::string_view, Term (*)(X a, X b)> kBinaryFormulas = {
        return op("Where", op("And", op("Equal", a, zero), op("GreaterOrEqual", b, zero)), a, angle);
      }},
     {"ne", [](X a, X b) { return op("Not", op("Equal", a, b)); }},
-    {"bitwise_and", [](X a, X b) { return bitwise("And", a, b); }},
-    {"bitwise_or", [](X a, X b) { return bitwise("Or", a, b); }},
-    {"bitwise_xor", [](X a, X b) { return bitwise("Xor", a, b); }},
-    {"logical_and", [](X a, X b) { return logical("And", a, b); }},
-    {"logical_or", [](X a, X b) { return logical("Or", a, b); }},
-    {"logical_xor", [](X a, X b) { return logical("Xor", a, b); }},
 };
 
 }  // namespace
@@ -169,6 +155,10 @@ std::string Exporter::unary(UnaryOp op, const std::string& x, double a, double b
 std::string Exporter::binary(BinaryOp op, const std::string& a, const std::string& b) {
   if (const auto formula = kBinaryFormulas.find(name(op)); formula != kBinaryFormulas.end())
     return formula->second(Term(this, a), Term(this, b)).name;
+  if (const auto logical = kLogicalNodes.find(name(op)); logical != kLogicalNodes.end()) {
+    if (logical->first.starts_with("bitwise") && type_ != DType::boolean) unsupported("an operator on bits");
+    return node(logical->second, {cast(a, type_, DType::boolean), cast(b, type_, DType::boolean)});
+  }
   const auto found = kBinaryNodes.find(name(op));
   if (found == kBinaryNodes.end()) unsupported(name(op));
   if (type_ != DType::boolean || op == BinaryOp::eq) return node(found->second, {a, b});

@@ -11,13 +11,6 @@
 
 namespace gradus::graph::onnx {
 
-std::vector<int64_t> axes_of(uint32_t mask) {
-  std::vector<int64_t> axes;
-  for (int64_t axis = 0; axis < kMaxDims; ++axis)
-    if (mask >> axis & 1) axes.push_back(axis);
-  return axes;
-}
-
 void Exporter::run(Call& call) {
   using Translate = void (Exporter::*)();
   static const std::map<std::string_view, Translate> translations = {
@@ -39,7 +32,7 @@ void Exporter::run(Call& call) {
       {"resample2d", &Exporter::resample},
       {"scan", &Exporter::scan},
       {"sort", &Exporter::sort},
-      {"topk", &Exporter::topk},
+      {"topk", &Exporter::sort},
       {"gather", &Exporter::gather},
       {"scatter", &Exporter::scatter},
       {"pick", &Exporter::pick},
@@ -65,37 +58,30 @@ void Exporter::run(Call& call) {
 }
 
 void Exporter::reduce() {
-  const std::vector<int64_t> axes = axes_of(static_cast<uint32_t>(value<int64_t>("axes")));
   if (numel_of(shape("x")) == 0) {  // the result is a constant, because runtimes disagree on empty inputs
     const Array y = Array::empty(shape("y"), dtype("y"));
-    backend("naive").reduce(choice<ReduceOp>("op"), Array::empty(shape("x"), dtype("x")),
-                            static_cast<uint32_t>(value<int64_t>("axes")), y);
+    backend("naive").reduce(choice<ReduceOp>("op"), Array::empty(shape("x"), dtype("x")), mask(), y);
     return write("y", model_.add_constant(y));
   }
-  const auto reduced = [&](const char* op, const std::string& x) {
-    return node(op, {x}, {{"axes", axes}, {"keepdims", int64_t{1}}});
-  };
-  const std::string x = read("x"), wide = cast(x, dtype("x"), dtype("y"));
+  // Runtimes lack ReduceMax and ReduceMin for booleans, for which all() is the minimum and any() the maximum.
   const DType type = dtype("y"), ordered = type == DType::boolean ? DType::i32 : type;
+  const std::string x = cast(read("x"), dtype("x"), type);
   switch (choice<ReduceOp>("op")) {
     case ReduceOp::sum:  // since opset 13 the axes of ReduceSum are an input instead of an attribute
-      return write("y", node("ReduceSum", {wide, model_.add_sizes(axes)}, {{"keepdims", int64_t{1}}}));
-    case ReduceOp::mean: return write("y", reduced("ReduceMean", wide));
-    case ReduceOp::prod: return write("y", reduced("ReduceProd", wide));
-    case ReduceOp::max: return write("y", cast(reduced("ReduceMax", cast(wide, type, ordered)), ordered, type));
-    case ReduceOp::min: return write("y", cast(reduced("ReduceMin", cast(wide, type, ordered)), ordered, type));
-    case ReduceOp::all:
-    case ReduceOp::any: {
-      const std::string truth = cast(cast(x, dtype("x"), DType::boolean), DType::boolean, DType::i32);
-      const bool all = choice<ReduceOp>("op") == ReduceOp::all;
-      return write("y", cast(reduced(all ? "ReduceMin" : "ReduceMax", truth), DType::i32, dtype("y")));
-    }
+      return write("y", node("ReduceSum", {x, model_.add_sizes(axes())}, {{"keepdims", int64_t{1}}}));
+    case ReduceOp::mean: return write("y", reduced("ReduceMean", x, axes()));
+    case ReduceOp::prod: return write("y", reduced("ReduceProd", x, axes()));
+    case ReduceOp::max:
+    case ReduceOp::any: return write("y", cast(reduced("ReduceMax", cast(x, type, ordered), axes()), ordered, type));
+    case ReduceOp::min:
+    case ReduceOp::all: return write("y", cast(reduced("ReduceMin", cast(x, type, ordered), axes()), ordered, type));
   }
 }
 
 // ONNX's TopK breaks ties like gradus: equal elements keep their order. Runtimes implement TopK for few types, so x is
 // cast to one of them.
-void Exporter::sort_by(bool largest) {
+void Exporter::sort() {
+  const bool largest = value<bool>(call_->name == std::string_view("topk") ? "largest" : "descending");
   const DType type = dtype("x");
   const DType wide =
       is_floating(type) ? (type == DType::f64 ? type : DType::f32) : (type == DType::i64 ? type : DType::i32);
@@ -131,11 +117,9 @@ void Exporter::gather() {
 
 void Exporter::convolution() {
   const Shape& w = shape("w");
-  Names inputs = {read("x"), read("w")};
-  if (has("bias")) inputs.push_back(read("bias"));
-  Attributes attributes = window({w[2], w[3]});
+  Attributes attributes = window({w[2], w[3]}, geometry("padding"));
   attributes.emplace_back("group", value<int64_t>("geometry.groups"));
-  const std::string y = node("Conv", inputs, attributes);
+  const std::string y = node("Conv", {read("x"), read("w"), read_if_present("bias")}, attributes);
   const bool relu = arguments_->values.count("relu") && value<bool>("relu");
   write("y", relu ? node("Relu", {y}) : y);
 }
@@ -145,32 +129,28 @@ void Exporter::convolution() {
 // express this, because it allows smaller values than gradus.
 void Exporter::transposed_convolution() {
   const Shape &x = shape("dy"), &w = shape("w"), &y = shape("dx");
-  std::vector<int64_t> cut = value<std::vector<int64_t>>("geometry.padding");
+  std::vector<int64_t> cut;
   Dims beyond = Dims::filled(2 * x.size(), 0);
   for (int i = 0; i < 2; ++i) {
-    const int64_t reach = (x[2 + i] - 1) * geometry("stride", i) + geometry("dilation", i) * (w[2 + i] - 1) + 1;
-    const int64_t end = reach - geometry("padding", i) - y[2 + i];
+    const int64_t reach = (x[2 + i] - 1) * geometry("stride")[i] + geometry("dilation")[i] * (w[2 + i] - 1) + 1;
+    const int64_t end = reach - geometry("padding")[i] - y[2 + i];
     cut.push_back(std::max<int64_t>(end, 0));
     beyond[x.size() + 2 + i] = std::max<int64_t>(-end, 0);
   }
-  const std::string result = node("ConvTranspose", {read("dy"), read("w")},
-                                  {{"kernel_shape", std::vector<int64_t>{w[2], w[3]}},
-                                   {"strides", value<std::vector<int64_t>>("geometry.stride")},
-                                   {"pads", cut},
-                                   {"dilations", value<std::vector<int64_t>>("geometry.dilation")},
-                                   {"group", value<int64_t>("geometry.groups")}});
+  Attributes attributes = window({w[2], w[3]}, cut);
+  attributes.emplace_back("group", value<int64_t>("geometry.groups"));
+  const std::string result = node("ConvTranspose", {read("dy"), read("w")}, attributes);
   const bool is_whole = std::ranges::count(beyond, 0) == beyond.size();
   write("dx", is_whole ? result : node("Pad", {result, model_.add_sizes(beyond)}));
 }
 
 void Exporter::max_pool() {
-  const auto& kernel = value<std::vector<int64_t>>("geometry.kernel");
-  Attributes attributes = window(kernel);
+  Attributes attributes = window(geometry("kernel"), geometry("padding"));
   for (size_t i = 0; i < 2; ++i) {
     const int axis = 2 + static_cast<int>(i);
     const int64_t reach =
-        shape("x")[axis] + 2 * geometry("padding", i) - geometry("dilation", i) * (geometry("kernel", i) - 1) - 1;
-    if (shape("y")[axis] == reach / geometry("stride", i) + 1) continue;
+        shape("x")[axis] + 2 * geometry("padding")[i] - geometry("dilation")[i] * (geometry("kernel")[i] - 1) - 1;
+    if (shape("y")[axis] == reach / geometry("stride")[i] + 1) continue;
     attributes.emplace_back("ceil_mode", int64_t{1});
     break;
   }
@@ -206,54 +186,44 @@ void Exporter::resample() {
 void Exporter::normalize() {
   type_ = dtype("x");
   const StridedLayout& x = operand("x").layout;
-  const auto mask = static_cast<uint32_t>(value<int64_t>("axes"));
-  const std::vector<int64_t> axes = axes_of(mask);
+  const std::vector<int64_t> axes = this->axes();
   const bool fixed = value<bool>("fixed_statistics");
   const double eps = value<double>("eps");
   // Reads a parameter with only the axes [first, last).
   const auto parameter = [&](const std::string& name, int first, int last) {
-    const Strides& strides = operand(name).layout.strides;
-    Dims part_shape, part_strides;
-    for (int i = first; i < last; ++i) part_shape.push_back(x.shape[i]), part_strides.push_back(strides[i]);
-    return cast(read(name, part_shape, part_strides), dtype(name), type_);
+    const auto count = static_cast<size_t>(last - first);
+    const Strides strides(operand(name).layout.strides.begin() + first, count);
+    return cast(read(name, Shape(x.shape.begin() + first, count), strides), dtype(name), type_);
   };
-  // Returns true if the parameter is absent or varies only along the axes [first, last).
-  const auto is_along = [&](const std::string& name, int first, int last) {
-    for (int i = 0; has(name) && i < x.ndim(); ++i)
-      if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
+  // Returns true if weight and bias, unless they are absent, vary only along the axes [first, last).
+  const auto parameters_are_along = [&](int first, int last) {
+    for (const char* name : {"weight", "bias"})
+      for (int i = 0; has(name) && i < x.ndim(); ++i)
+        if ((i < first || i >= last) && x.shape[i] > 1 && operand(name).layout.strides[i] != 0) return false;
     return true;
   };
-  const auto parameters_are_along = [&](int first, int last) {
-    return is_along("weight", first, last) && is_along("bias", first, last);
-  };
   const uint32_t all = (1u << x.ndim()) - 1;
-  const bool is_batch_norm = fixed && x.ndim() >= 2 && mask == (all & ~2u) && parameters_are_along(1, 2);
+  const bool is_batch_norm = fixed && x.ndim() >= 2 && mask() == (all & ~2u) && parameters_are_along(1, 2);
   const int first = x.ndim() - static_cast<int>(axes.size());  // a layer norm normalises over the last axes
   const bool is_layer_norm =
       !fixed && !axes.empty() && axes.front() == first && has("weight") && parameters_are_along(first, x.ndim());
   std::string y;
   if (is_batch_norm) {
     const auto filled = [&](double number) { return model_.add_constant(ops::full({x.shape[1]}, number, type_)); };
-    const auto statistic = [&](const std::string& name) {
-      return cast(read(name, {x.shape[1]}, {operand(name).layout.strides[1]}), dtype(name), type_);
-    };
     y = node("BatchNormalization",
              {read("x"), has("weight") ? parameter("weight", 1, 2) : filled(1),
-              has("bias") ? parameter("bias", 1, 2) : filled(0), statistic("mean"), statistic("variance")},
+              has("bias") ? parameter("bias", 1, 2) : filled(0), parameter("mean", 1, 2), parameter("variance", 1, 2)},
              {{"epsilon", eps}});
   } else if (is_layer_norm) {
-    Names inputs = {read("x"), parameter("weight", first, x.ndim())};
-    if (has("bias")) inputs.push_back(parameter("bias", first, x.ndim()));
-    y = node("LayerNormalization", inputs, {{"axis", int64_t{first}}, {"epsilon", eps}});
+    y = node("LayerNormalization",
+             {read("x"), parameter("weight", first, x.ndim()), has("bias") ? parameter("bias", first, x.ndim()) : ""},
+             {{"axis", int64_t{first}}, {"epsilon", eps}});
   } else {
-    const auto mean_of = [&](const std::string& of) {
-      return node("ReduceMean", {of}, {{"axes", axes}, {"keepdims", int64_t{1}}});
-    };
     const std::string input = read("x");
-    const std::string deviation =
-        node("Sub", {input, fixed ? cast(read("mean"), dtype("mean"), type_) : mean_of(input)});
-    const std::string variance =
-        fixed ? cast(read("variance"), dtype("variance"), type_) : mean_of(node("Mul", {deviation, deviation}));
+    const std::string mean = fixed ? cast(read("mean"), dtype("mean"), type_) : reduced("ReduceMean", input, axes);
+    const std::string deviation = node("Sub", {input, mean});
+    const std::string variance = fixed ? cast(read("variance"), dtype("variance"), type_)
+                                       : reduced("ReduceMean", node("Mul", {deviation, deviation}), axes);
     y = node("Div", {deviation, node("Sqrt", {node("Add", {variance, number(eps)})})});
     if (has("weight")) y = node("Mul", {y, cast(read("weight", ~0u), dtype("weight"), type_)});
     if (has("bias")) y = node("Add", {y, cast(read("bias", ~0u), dtype("bias"), type_)});
@@ -282,10 +252,7 @@ void Exporter::lstm_cell() {
 void Exporter::lstm() {
   const Shape& gates = shape("gates");  // (L, N, 4 H)
   const int64_t length = gates[0], batch = gates[1], hidden = gates[2] / 4;
-  const Operand& sums = operand("gates");
-  Operand flat = sums;
-  flat.layout.shape = {length * batch, gates[2]}, flat.layout.strides = {gates[2], 1};
-  const auto product = linears_.find(values_.read(call_, flat));
+  const auto product = linears_.find(read("gates", {length * batch, gates[2]}, {gates[2], 1}));
   if (product == linears_.end()) unsupported("a sequence whose gates are no product x wᵀ + bias");
   const Linear linear = product->second;
   const auto reordered = [&](const std::string& parameter) {
@@ -293,34 +260,29 @@ void Exporter::lstm() {
         call_, "Split", {parameter, model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{0}}}, 4);
     return node("Concat", {split, split + ".3", split + ".1", split + ".2"}, {{"axis", int64_t{0}}});
   };
-  const auto with_axis = [&](const std::string& value, int64_t axis) {
-    return node("Unsqueeze", {value, model_.add_sizes(axis)});
-  };
-  const auto without_axis = [&](const std::string& value, int64_t axis) {
-    return node("Squeeze", {value, model_.add_sizes(axis)});
-  };
+  const std::string axis_0 = model_.add_sizes(0);
   // The shape changes from (L N, F) to (L, N, F); the runtime infers F from -1.
   const std::string x = node("Reshape", {linear.x, model_.add_sizes({length, batch, -1})});
   std::string bias;
   if (!linear.bias.empty()) {
     // ONNX has a second bias, for the product with w_hh, which gradus does not have.
     const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));
-    bias = with_axis(node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), 0);
+    bias = node("Unsqueeze", {node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), axis_0});
   }
   const bool reverse = value<bool>("reverse");
   const Attributes attributes = {{"hidden_size", hidden}, {"direction", std::string(reverse ? "reverse" : "forward")}};
-  const std::string y = model_.add(call_, "LSTM",
-                                   {x, with_axis(reordered(linear.w), 0), with_axis(reordered(read("w_hh")), 0), bias,
-                                    "", with_axis(read("h0"), 0), with_axis(read("c0"), 0)},
-                                   attributes, 3);
-  values_.write(call_, sums, "");
-  write("hidden", without_axis(y, 1));
+  const std::string w_ih = node("Unsqueeze", {reordered(linear.w), axis_0});
+  const std::string w_hh = node("Unsqueeze", {reordered(read("w_hh")), axis_0});
+  const std::string h0 = node("Unsqueeze", {read("h0"), axis_0}), c0 = node("Unsqueeze", {read("c0"), axis_0});
+  const std::string y = model_.add(call_, "LSTM", {x, w_ih, w_hh, bias, "", h0, c0}, attributes, 3);
+  write("gates", "");
+  write("hidden", node("Squeeze", {y, model_.add_sizes(1)}));
   // ONNX's LSTM outputs only the cell of the last step; the cells of other steps have no value in the model.
   write("cells", "");
   Operand last = operand("cells");
   last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);
   last.layout.shape = {batch, hidden}, last.layout.strides = {hidden, 1};
-  values_.replace(operand("cells"), last, without_axis(y + ".2", 0));
+  values_.replace(operand("cells"), last, node("Squeeze", {y + ".2", axis_0}));
 }
 
 void Exporter::attention() {
@@ -368,10 +330,8 @@ Model model_of(const ForwardPass& pass) {
     model.inputs.push_back(port_of(name, array));
     exporter.values().define(array, name);
   }
-  for (const auto& [name, array] : pass.weights) {
-    model.weights.emplace_back(name, array);
-    exporter.values().define(array, name);
-  }
+  model.weights = pass.weights;
+  for (const auto& [name, array] : pass.weights) exporter.values().define(array, name);
   for (const auto& call : pass.graph.calls()) exporter.run(*call);
   for (const auto& [name, array] : pass.outputs) {
     model.outputs.push_back(port_of(name, array));
@@ -424,10 +384,8 @@ class Evaluation : NoCopy {
   std::vector<std::pair<std::shared_ptr<nn::Module>, bool>> training_;  // outer modules first
 };
 
-/// Records model.forward(input). Returns the recording and the result, whose address must stay valid while the
-/// recording is exported.
-std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model, const Tensor& input,
-                                                     const OnnxOptions& options) {
+/// Records model.forward(input).
+graph::ForwardPass record_forward(const nn::AnyModule& model, const Tensor& input, const OnnxOptions& options) {
   graph::Recorder recorder;
   // The result is copied, because forward() may return a view of the input or a parameter that no call of the pass
   // uses.
@@ -439,7 +397,7 @@ std::pair<graph::ForwardPass, Tensor> record_forward(const nn::AnyModule& model,
   for (const auto& entry : model.ptr()->named_parameters())
     pass.weights.emplace_back(entry.key(), entry.value().array());
   for (const auto& entry : model.ptr()->named_buffers()) pass.weights.emplace_back(entry.key(), entry.value().array());
-  return {std::move(pass), output};
+  return pass;
 }
 
 }  // namespace
@@ -452,7 +410,7 @@ void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::str
   const Evaluation evaluation(*model.ptr());
   std::string bytes;
   if (!options.batch_axis()) {
-    bytes = graph::to_onnx(record_forward(model, input, options).first);
+    bytes = graph::to_onnx(record_forward(model, input, options));
   } else {
     const int axis = normalize_axis(*options.batch_axis(), static_cast<int>(input.dim()));
     const auto with_batch = [&](int64_t batch) {
@@ -460,8 +418,8 @@ void export_onnx(const nn::AnyModule& model, const Tensor& input, const std::str
       shape[axis] = batch;
       return record_forward(model, zeros(shape, input.options()), options);
     };
-    const auto small = with_batch(2), large = with_batch(3);
-    bytes = graph::to_onnx(small.first, large.first, axis);
+    const graph::ForwardPass small = with_batch(2), large = with_batch(3);
+    bytes = graph::to_onnx(small, large, axis);
   }
   io::write_file(path, std::string_view(bytes));
 }

@@ -35,9 +35,6 @@ std::string to_onnx(const ForwardPass& pass, const ForwardPass& larger, int64_t 
 
 namespace onnx {
 
-/// The axes whose bits are set in the mask: {0, 2} for 0b101.
-std::vector<int64_t> axes_of(uint32_t mask);
-
 /// The arguments of a call, in maps from names to operands and values.
 struct Arguments final : ArgumentVisitor {
   explicit Arguments(Call& call) : next(call.operands.data()) { call.visit_arguments(*this); }
@@ -101,6 +98,7 @@ class Exporter {
   std::string read(const std::string& name, uint32_t may_be_1 = 0) {
     return values_.read(call_, operand(name), may_be_1);
   }
+  std::string read_if_present(const std::string& name) { return has(name) ? read(name) : ""; }
   std::string read(const std::string& name, const Shape& shape, const Strides& strides) {
     Operand changed = operand(name);
     changed.layout.shape = shape, changed.layout.strides = strides;
@@ -159,15 +157,24 @@ class Exporter {
   }
   std::string binary(BinaryOp op, const std::string& a, const std::string& b);
 
+  /// The argument "axes", a mask with a bit for each axis, and the axes whose bits are set.
+  uint32_t mask() const { return static_cast<uint32_t>(value<int64_t>("axes")); }
+  std::vector<int64_t> axes() const {
+    std::vector<int64_t> axes;
+    for (int64_t axis = 0; axis < kMaxDims; ++axis)
+      if (mask() >> axis & 1) axes.push_back(axis);
+    return axes;
+  }
+  std::string reduced(const std::string& op, const std::string& x, const std::vector<int64_t>& axes) {
+    return node(op, {x}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+  }
   void reduce();
   void arg_reduce() {
     const bool largest = choice<ArgReduceOp>("op") == ArgReduceOp::argmax;
     const std::string x = read("x");
     const int64_t axis = value<int64_t>("axis");
     write("indices", node(largest ? "ArgMax" : "ArgMin", {x}, {{"axis", axis}, {"keepdims", int64_t{1}}}));
-    if (has("values"))
-      write("values", node(largest ? "ReduceMax" : "ReduceMin", {x},
-                           {{"axes", std::vector<int64_t>{axis}}, {"keepdims", int64_t{1}}}));
+    if (has("values")) write("values", reduced(largest ? "ReduceMax" : "ReduceMin", x, {axis}));
   }
   void scan() {
     if (choice<ScanOp>("op") != ScanOp::sum) unsupported("a running product");
@@ -178,9 +185,7 @@ class Exporter {
   void softmax() {
     write("y", node(value<bool>("log") ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
   }
-  void sort() { sort_by(value<bool>("descending")); }
-  void topk() { sort_by(value<bool>("largest")); }
-  void sort_by(bool largest);
+  void sort();
   void gather();
   void scatter() {
     const std::string reduction = value<bool>("accumulate") ? "add" : "none";
@@ -218,10 +223,8 @@ class Exporter {
     write("y", y);
   }
   void linear() {
-    const Linear linear{read("x"), read("w"), has("bias") ? read("bias") : ""};
-    Names inputs = {linear.x, linear.w};
-    if (has("bias")) inputs.push_back(linear.bias);
-    const std::string y = node("Gemm", inputs, {{"transB", int64_t{1}}});
+    const Linear linear{read("x"), read("w"), read_if_present("bias")};
+    const std::string y = node("Gemm", {linear.x, linear.w, linear.bias}, {{"transB", int64_t{1}}});
     linears_[y] = linear;
     write("y", y);
   }
@@ -234,16 +237,18 @@ class Exporter {
   void lstm();
   void attention();
 
-  /// A number of the window's geometry along axis i (0: height, 1: width), for example geometry("padding", 1).
-  int64_t geometry(const char* name, size_t i) const {
-    return value<std::vector<int64_t>>(std::string("geometry.") + name)[i];
+  /// Numbers of the window's geometry for the height and the width, for example geometry("padding").
+  const std::vector<int64_t>& geometry(const std::string& name) const {
+    return value<std::vector<int64_t>>("geometry." + name);
   }
-  Attributes window(const std::vector<int64_t>& kernel) const {
-    const auto& padding = value<std::vector<int64_t>>("geometry.padding");
+  /// The attributes of a node with a window, which pads the input by geometry("padding") at the beginning of each axis.
+  Attributes window(const std::vector<int64_t>& kernel, const std::vector<int64_t>& padding_at_end) const {
+    std::vector<int64_t> pads = geometry("padding");
+    pads.insert(pads.end(), padding_at_end.begin(), padding_at_end.end());
     return {{"kernel_shape", kernel},
-            {"strides", value<std::vector<int64_t>>("geometry.stride")},
-            {"pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]}},
-            {"dilations", value<std::vector<int64_t>>("geometry.dilation")}};
+            {"strides", geometry("stride")},
+            {"pads", pads},
+            {"dilations", geometry("dilation")}};
   }
   /// The weights of a Stencil argument as a matrix (size_out, size_in), or its transpose, as a constant.
   std::string stencil_matrix(const std::string& name, bool transposed);

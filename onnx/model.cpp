@@ -110,6 +110,7 @@ std::string description_of(const Call* call) {
 
 std::string Model::add(const Call* call, const std::string& op, Names inputs, Attributes attributes, int outputs) {
   const std::string name = op + "_" + std::to_string(count_++);
+  while (!inputs.empty() && inputs.back().empty()) inputs.pop_back();  // omitted inputs at the end need no name
   Node node{op, std::move(inputs), {name}, std::move(attributes), call};
   for (int i = 1; i < outputs; ++i) node.outputs.push_back(name + "." + std::to_string(i));
   nodes.push_back(std::move(node));

@@ -22,25 +22,28 @@ Dims long_axes(const StridedLayout& layout) {
   return axes;
 }
 
-}  // namespace
-
 // ---- Regions, and operands as slices of them ----
 
+/// The offset of the region's end in bytes.
 int64_t end_of(const Region& region) { return region.offset + extent_of(region.layout).end; }
 
-Region region_of(const Operand& operand, const std::string& value) {
+/// The region that an operand covers.
+Region region_of(const Operand& operand, const std::string& value = {}) {
   return {static_cast<int64_t>(operand.offset), operand.layout, value, nullptr};
 }
 
+/// Returns true if there are no gaps between the region's elements.
 bool is_dense(const Region& region) {
   return region.layout.numel() * static_cast<int64_t>(size_of(region.layout.dtype)) == extent_of(region.layout).end;
 }
 
+/// Returns true if a and b consist of the same elements in the same order.
 bool same_place(const Region& a, const Region& b) {
   return a.offset == b.offset && a.layout.shape == b.layout.shape && a.layout.strides == b.layout.strides &&
          a.layout.dtype == b.layout.dtype;
 }
 
+/// Returns false only if a and b certainly have no element in common.
 // Slices of the same array have the same strides. Two such slices are disjoint if one ends before the other begins
 // along an axis, or if the distance of their first elements is not a sum of steps along the axes.
 bool overlap(const Region& a, const Region& b) {
@@ -71,6 +74,16 @@ bool overlap(const Region& a, const Region& b) {
   }
   return !is_apart || distance != 0;
 }
+
+/// Replaces the regions with the indices `parts` by `whole`, and `parts` by the index of `whole`.
+void replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
+  std::ranges::sort(parts);
+  for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
+  parts = {regions.size()};
+  regions.push_back(std::move(whole));
+}
+
+}  // namespace
 
 Cut::Cut(const Region& region, const Operand& operand) {
   Dims axes;
@@ -359,14 +372,6 @@ void Values::join(const Call* call, const Operand& operand, std::vector<size_t>&
   replace_parts(regions, parts, std::move(whole));
 }
 
-/// Replaces the regions with the indices `parts` by `whole`, and `parts` by the index of `whole`.
-void Values::replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole) {
-  std::ranges::sort(parts);
-  for (size_t i = parts.size(); i-- > 0;) regions.erase(regions.begin() + static_cast<std::ptrdiff_t>(parts[i]));
-  parts = {regions.size()};
-  regions.push_back(std::move(whole));
-}
-
 /// Adds a region for a buffer from before the pass to which define() gave no value. Its value is a constant of the
 /// model with the buffer's elements.
 Region& Values::external(const Call* call, const Operand& operand) {
@@ -374,11 +379,9 @@ Region& Values::external(const Call* call, const Operand& operand) {
   const Buffer& buffer = buffers_[at];
   if (!buffer.external || !regions_[at].empty()) fail(call, operand, "that no call has written");
   const auto count = static_cast<int64_t>(buffer.bytes / size_of(operand.layout.dtype));
-  const Storage storage = Storage::adopt(buffer.memory, buffer.bytes, Device(), nullptr);
-  const Array row(storage, 0, {count}, {1}, operand.layout.dtype);
   Array copy = Array::empty({count}, operand.layout.dtype);
   std::copy_n(buffer.memory, copy.nbytes(), static_cast<char*>(copy.data()));
-  return regions_[at].emplace_back(Region{0, StridedLayout(row), model_.add_constant(copy), nullptr});
+  return regions_[at].emplace_back(Region{0, StridedLayout(copy), model_.add_constant(copy), nullptr});
 }
 
 }  // namespace gradus::graph::onnx

@@ -18,17 +18,6 @@ struct Region {
   std::string filled_with = {};  ///< name of a scalar value if all elements are equal to it, else empty
 };
 
-/// The offset of the region's end in bytes.
-int64_t end_of(const Region& region);
-/// The region that an operand covers.
-Region region_of(const Operand& operand, const std::string& value = {});
-/// Returns true if there are no gaps between the region's elements.
-bool is_dense(const Region& region);
-/// Returns true if a and b consist of the same elements in the same order.
-bool same_place(const Region& a, const Region& b);
-/// Returns false only if a and b certainly have no element in common.
-bool overlap(const Region& a, const Region& b);
-
 /// Describes an operand as a slice of a dense region. The region's elements, in the order of memory, are regarded as an
 /// array of shape `row`, which is chosen so that each stride of the operand is a step along one axis of this array. For
 /// example, an operand of shape (2, 3) with strides (8, 2) is the slice [0:2, 0:3, 0:1] of a row of shape (2, 4, 2).
@@ -139,7 +128,6 @@ class Values {
   Region& find(const Call* call, const Operand& operand);
   void concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts);
   void join(const Call* call, const Operand& operand, std::vector<size_t>& parts);
-  static void replace_parts(std::vector<Region>& regions, std::vector<size_t>& parts, Region whole);
   Region& external(const Call* call, const Operand& operand);
 
   Model& model_;

@@ -2,6 +2,8 @@
 // addresses.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <variant>
@@ -35,10 +37,9 @@ using Value = std::variant<bool, int64_t, double, Scalar, Choice, std::vector<in
 class ArgumentVisitor {
  public:
   virtual ~ArgumentVisitor() = default;
-  /// An operand that the call reads. Null if the call does not have this optional operand.
-  virtual void operand(const std::string&, const View&) {}
-  /// An operand that the call writes, or reads and writes. Null if the call does not have this optional operand.
-  virtual void operand(const std::string&, const MutableView&) {}
+  /// An operand. `is_written` is true also if the call both reads and writes it. Optional operands that the call does
+  /// not have are skipped.
+  virtual void operand(const std::string&, const View&, bool /*is_written*/) {}
   virtual void value(const std::string&, const Value&) {}
 };
 
@@ -50,6 +51,12 @@ struct Extent {
   int64_t begin = 0, end = 0;
 };
 Extent extent_of(const StridedLayout& layout);
+/// Returns true if the elements fill a block of memory without gaps and repetitions, in any order of axes.
+bool is_dense(const StridedLayout& layout);
+/// Returns true if two arrays with these layouts and the same first element are the same array.
+inline bool is_same(const StridedLayout& a, const StridedLayout& b) {
+  return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+}
 
 /// An array that a call reads or writes, as a view of one of the graph's buffers.
 struct Operand {
@@ -67,21 +74,15 @@ struct ScratchPiece {
 
 class Call {
  public:
-  /// Receives each operand and may change its address.
-  class Visitor {
-   public:
-    virtual ~Visitor() = default;
-    virtual void read(View& view) = 0;
-    /// An operand that the call writes, or reads and writes.
-    virtual void write(MutableView& view) = 0;
-    /// Receives the random state of a call that draws random numbers, and may change RandomState::device_offset.
-    virtual void draw(RandomState&) {}
-  };
+  /// An argument that runs at other addresses change: an operand that the call reads, an operand that it writes (or
+  /// reads and writes), or the random state of a call that draws random numbers.
+  using Place = std::variant<View*, MutableView*, RandomState*>;
 
   virtual ~Call() = default;
   virtual void run(Backend& backend) const = 0;
-  /// Visits the operands in order.
-  virtual void visit(Visitor& visitor) = 0;
+  /// Calls use() for the operands in order and then for the random state. `use` may change the address of an operand
+  /// and RandomState::device_offset.
+  virtual void visit(const std::function<void(Place)>& use) = 0;
   /// Visits all arguments by name, the operands in the order of visit(). The default visits only the operands, with the
   /// names "0", "1", …
   virtual void visit_arguments(ArgumentVisitor& visitor);
@@ -98,17 +99,16 @@ class Call {
   size_t scratch_bytes = 0;
 };
 
+using Calls = std::vector<std::unique_ptr<Call>>;
+
 /// Calls use(view, is_written) for the operands of a call in order. `view` is a MutableView& if the call writes the
 /// operand, else a View&. `use` may change the view's address.
 template <class F>
 void for_each_view(Call& call, F use) {
-  struct Each final : Call::Visitor {
-    explicit Each(F& use) : f(use) {}
-    void read(View& view) override { f(view, false); }
-    void write(MutableView& view) override { f(view, true); }
-    F& f;
-  } each(use);
-  call.visit(each);
+  const auto use_view = [&]<class T>(T* view) {
+    if constexpr (!std::is_same_v<T, RandomState>) use(*view, std::is_same_v<T, MutableView>);
+  };
+  call.visit([&](Call::Place place) { std::visit(use_view, place); });
 }
 
 /// Calls use(operand, i) for each operand of a call that has elements, where i is the number of the operand's buffer.

@@ -1,7 +1,6 @@
 #include <gradus/graph/executor.h>
 
 #include <span>
-#include <utility>
 
 #include <gradus/core/runtime/random.h>
 #include <gradus/core/runtime/recorded_memory.h>
@@ -47,23 +46,16 @@ void Executor::place(Call& call) const {
 }
 
 void Executor::place(Call& call, Device device, const std::function<char*(int buffer)>& memory, const void* offset) {
-  struct Place final : Call::Visitor {
-    Place(const Call& call, Device device, const std::function<char*(int)>& memory, const void* offset)
-        : operand(call.operands.data()), device(device), memory(memory), offset(offset) {}
-    void read(View& view) override { view.device = device, view.data = next(); }
-    void write(MutableView& view) override { view.device = device, view.data = next(); }
-    void draw(RandomState& state) override { state.device_offset = static_cast<const uint64_t*>(offset); }
-    char* next() {
-      const auto [buffer, at] = std::pair(operand->buffer, operand->offset);
-      ++operand;
-      return buffer < 0 ? nullptr : memory(buffer) + at;
-    }
-    const Operand* operand;
-    const Device device;
-    const std::function<char*(int)>& memory;
-    const void* const offset;
-  } visitor(call, device, memory, offset);
-  call.visit(visitor);
+  const Operand* operand = call.operands.data();
+  for_each_view(call, [&](auto& view, bool) {
+    view.device = device;
+    view.data = operand->buffer < 0 ? nullptr : memory(operand->buffer) + operand->offset;
+    ++operand;
+  });
+  call.visit([&](Call::Place place) {
+    if (auto* const* const state = std::get_if<RandomState*>(&place))
+      (*state)->device_offset = static_cast<const uint64_t*>(offset);
+  });
 }
 
 void Executor::advance_generator() {

@@ -2,8 +2,6 @@
 // nothing is allocated and no reference is counted. On a GPU the calls are captured and launched as one graph.
 #pragma once
 
-#include <functional>
-
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/graph/memory_plan.h>
 
@@ -13,8 +11,6 @@ class Executor {
  public:
   /// Allocates the arena from the device's runtime.
   explicit Executor(Graph graph);
-  Executor(const Executor&) = delete;
-  Executor& operator=(const Executor&) = delete;
 
   /// Runs the step. External buffers are read and written in place. Random numbers are those that the eager step would
   /// draw from the default generator. On a GPU the first run launches the kernels one by one, so that they are loaded

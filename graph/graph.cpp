@@ -53,11 +53,8 @@ class GraphPrinter final : public ArgumentVisitor {
     return text;
   }
 
-  void operand(const std::string& name, const View& view) override {
-    if (view) append(inputs_, name, next_operand());
-  }
-  void operand(const std::string& name, const MutableView& view) override {
-    if (view) append(outputs_, name, next_operand());
+  void operand(const std::string& name, const View&, bool is_written) override {
+    append(is_written ? outputs_ : inputs_, name, next_operand());
   }
   void value(const std::string& name, const Value& value) override {
     append(inputs_, name, std::visit([](const auto& v) { return text_of(v); }, value));
@@ -101,9 +98,16 @@ Extent extent_of(const StridedLayout& layout) {
   return {first * size, (last + 1) * size};
 }
 
+bool is_dense(const StridedLayout& layout) {
+  for (int i = 0; i < layout.ndim(); ++i)
+    if (layout.shape[i] > 1 && layout.strides[i] <= 0) return false;
+  return extent_of(layout).end == layout.numel() * static_cast<int64_t>(size_of(layout.dtype));
+}
+
 void Call::visit_arguments(ArgumentVisitor& visitor) {
   int number = 0;
-  for_each_view(*this, [&](const auto& view, bool) { visitor.operand(std::to_string(number++), view); });
+  for_each_view(
+      *this, [&](const View& view, bool is_written) { visitor.operand(std::to_string(number++), view, is_written); });
 }
 
 Origin Origin::current() {
@@ -126,8 +130,7 @@ const Buffer* Graph::buffer_of(const void* data) const { return const_cast<Graph
 
 Buffer* Graph::find(const void* data) {
   const auto at = static_cast<const char*>(data);
-  const auto after = std::upper_bound(buffers_.begin(), buffers_.end(), at,
-                                      [](const char* address, const Buffer& buffer) { return address < buffer.data; });
+  const auto after = std::ranges::upper_bound(buffers_, at, {}, &Buffer::data);
   if (after == buffers_.begin()) return nullptr;
   Buffer& buffer = *std::prev(after);
   return at < buffer.data + buffer.bytes ? &buffer : nullptr;
@@ -145,21 +148,22 @@ void Graph::set_result(const Array& array) {
 }
 
 void Graph::reorder(const std::vector<size_t>& order) {
-  std::vector<std::unique_ptr<Call>> calls;
+  Calls calls;
   for (size_t i : order) calls.push_back(std::move(calls_[i]));
   set_calls(std::move(calls));
 }
 
-void Graph::set_calls(std::vector<std::unique_ptr<Call>> calls) {
+void Graph::set_calls(Calls calls) {
   calls_ = std::move(calls);
   find_uses();
 }
 
-std::vector<bool> Graph::held() const {
-  std::vector<bool> held(buffers_.size());
+std::vector<bool> Graph::inner() const {
+  std::vector<bool> inner;
+  for (const Buffer& buffer : buffers_) inner.push_back(!buffer.external && !buffer.result);
   for (const auto& [data, block] : blocks_->blocks())
-    if (const Buffer* const buffer = buffer_of(data)) held[static_cast<size_t>(buffer - buffers_.data())] = true;
-  return held;
+    if (const Buffer* const buffer = buffer_of(data)) inner[static_cast<size_t>(buffer - buffers_.data())] = false;
+  return inner;
 }
 
 void Graph::find_uses() {

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <limits>
-#include <memory>
 
 #include <gradus/graph/call.h>
 
@@ -43,7 +42,7 @@ struct Buffer {
 
 class Graph {
  public:
-  const std::vector<std::unique_ptr<Call>>& calls() const { return calls_; }
+  const Calls& calls() const { return calls_; }
   /// The device that runs the calls.
   Device device() const { return device_; }
   /// The memory that the calls use, sorted by addresses in the recording.
@@ -59,10 +58,11 @@ class Graph {
   /// check.
   void reorder(const std::vector<size_t>& order);
   /// Moves the calls out of the graph, for a pass that changes them and then passes them to set_calls().
-  std::vector<std::unique_ptr<Call>> take_calls() { return std::move(calls_); }
-  void set_calls(std::vector<std::unique_ptr<Call>> calls);
-  /// For each buffer, whether an array that the recorded step created still exists and uses the buffer.
-  std::vector<bool> held() const;
+  Calls take_calls() { return std::move(calls_); }
+  void set_calls(Calls calls);
+  /// For each buffer, whether only the calls use it: it is neither external nor a result, and no array that the recorded
+  /// step created still uses it.
+  std::vector<bool> inner() const;
   /// Throws a ValueError that names the call if an array of the recorded step still exists. Such an array would never
   /// get values, because runs of the graph compute in other memory.
   void check_released() const;
@@ -97,7 +97,7 @@ class Graph {
 
   Device device_;
   Backend* backend_ = nullptr;  // the device's current backend when the step was recorded
-  std::vector<std::unique_ptr<Call>> calls_;
+  Calls calls_;
   std::vector<Buffer> buffers_;
   std::vector<Array> constants_;  // hold the memory of constant buffers
   std::shared_ptr<RecordedBlocks> blocks_;

@@ -25,24 +25,10 @@ size_t place_in_order(std::vector<Interval>& intervals, const std::vector<size_t
       interval.offset = std::max(interval.offset, other.offset + other.bytes);
     }
     bytes = std::max(bytes, interval.offset + interval.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), i,
-                                   [&](size_t a, size_t b) { return intervals[a].offset < intervals[b].offset; }),
-                  i);
+    const auto offset_of = [&](size_t at) { return intervals[at].offset; };
+    placed.insert(std::ranges::upper_bound(placed, interval.offset, {}, offset_of), i);
   }
   return bytes;
-}
-
-Peak peak_of(const std::vector<Interval>& intervals) {
-  std::map<int64_t, int64_t> change;  // how the bytes in use change at each time
-  for (const Interval& interval : intervals) {
-    change[interval.first] += static_cast<int64_t>(interval.bytes);
-    change[interval.last + 1] -= static_cast<int64_t>(interval.bytes);
-  }
-  int64_t used = 0;
-  Peak peak;
-  for (const auto& [time, bytes] : change)
-    if ((used += bytes) > static_cast<int64_t>(peak.bytes)) peak = {static_cast<size_t>(used), time};
-  return peak;
 }
 
 /// The intervals of a graph: its buffers that are not external, and the workspace of its calls.
@@ -68,6 +54,19 @@ struct Used {
 };
 
 }  // namespace
+
+Peak peak_of(const std::vector<Interval>& intervals) {
+  std::map<int64_t, int64_t> change;  // how the bytes in use change at each time
+  for (const Interval& interval : intervals) {
+    change[interval.first] += static_cast<int64_t>(interval.bytes);
+    change[interval.last + 1] -= static_cast<int64_t>(interval.bytes);
+  }
+  int64_t used = 0;
+  Peak peak;
+  for (const auto& [time, bytes] : change)
+    if ((used += bytes) > static_cast<int64_t>(peak.bytes)) peak = {static_cast<size_t>(used), time};
+  return peak;
+}
 
 size_t place(std::vector<Interval>& intervals) {
   constexpr int kAttempts = 64;  // after each attempt, the interval that reaches the highest address moves to the front

@@ -30,8 +30,9 @@ struct MemoryPlan {
 /// The largest number of bytes that are in use at the same time.
 struct Peak {
   size_t bytes = 0;
-  int64_t call = 0;  ///< position of the call during which they are in use
+  int64_t call = 0;  ///< the time at which they are in use: in a graph, the position of the call
 };
+Peak peak_of(const std::vector<Interval>& intervals);
 Peak peak_of(const Graph& graph);
 
 /// Plans the arena. A buffer is in use from the first call that uses it to the last.

@@ -1,7 +1,6 @@
 // RecordedCall: a recorded call of any method of Backend, with copies of the arguments.
 #pragma once
 
-#include <memory>
 #include <tuple>
 
 #include <gradus/core/backend_interceptor.h>
@@ -46,10 +45,10 @@ typename Owned<T>::type owned(const T& argument) {
   else return argument;
 }
 
-template <class Argument>
-void show_draws(Argument& argument, Call::Visitor& visitor) {
-  if constexpr (std::is_same_v<Argument, RandomState>) visitor.draw(argument);
-  else if constexpr (requires { argument.rule.random; }) visitor.draw(argument.rule.random);
+template <class Argument, class F>
+void for_each_draw(Argument& argument, const F& f) {
+  if constexpr (std::is_same_v<Argument, RandomState>) f(argument);
+  else if constexpr (requires { argument.rule.random; }) f(argument.rule.random);
 }
 
 inline constexpr const char* kArgReduceNames[] = {"argmax", "argmin"};
@@ -92,9 +91,10 @@ void visit_fields(const std::string& prefix, const T& argument, ArgumentVisitor&
 
 template <class T>
 void visit_argument(const std::string& name, const T& argument, ArgumentVisitor& visitor) {
-  if constexpr (std::is_same_v<T, View> || std::is_same_v<T, MutableView>) visitor.operand(name, argument);
-  else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double> || std::is_same_v<T, Scalar> ||
-                     std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>) {
+  if constexpr (std::is_same_v<T, View> || std::is_same_v<T, MutableView>) {
+    if (argument) visitor.operand(name, argument, std::is_same_v<T, MutableView>);
+  } else if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, double> || std::is_same_v<T, Scalar> ||
+                       std::is_same_v<T, std::vector<int64_t>> || std::is_same_v<T, std::vector<double>>) {
     visitor.value(name, argument);
   } else if constexpr (std::is_integral_v<T>) {
     visitor.value(name, static_cast<int64_t>(argument));
@@ -133,13 +133,10 @@ class RecordedCall final : public Call {
   void run(Backend& backend) const override {
     std::apply([&](const auto&... arguments) { (backend.*method_)(arguments...); }, arguments_);
   }
-  void visit(Visitor& visitor) override {
-    const auto show = [&](auto& view) {
-      if constexpr (std::is_same_v<decltype(view), View&>) visitor.read(view);
-      else visitor.write(view);
-    };
+  void visit(const std::function<void(Place)>& use) override {
+    const auto show = [&](auto& place) { use(&place); };
     std::apply([&](auto&... arguments) { (for_each_operand(arguments, show), ...); }, arguments_);
-    std::apply([&](auto&... arguments) { (show_draws(arguments, visitor), ...); }, arguments_);
+    std::apply([&](auto&... arguments) { (for_each_draw(arguments, show), ...); }, arguments_);
   }
   void visit_arguments(ArgumentVisitor& visitor) override {
     std::string_view names = parameters;

@@ -15,13 +15,6 @@
 namespace gradus::graph {
 namespace {
 
-char* map(size_t bytes) {
-  char* const data = platform::map_memory(bytes);
-  GRADUS_CHECK(data, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
-               " bytes in a recorded step");
-  return data;
-}
-
 class CallBackend final : public BackendInterceptor<CallBackend> {
  public:
   CallBackend(Backend& like, std::function<void(std::unique_ptr<Call>)> sink) : like_(like), sink_(std::move(sink)) {}
@@ -59,17 +52,20 @@ class ThrownAwayCapture : NoCopy {
 }  // namespace
 
 std::shared_ptr<char> RecordedBlocks::addresses(size_t bytes) {
-  return {map(bytes), [bytes](char* data) { platform::unmap_memory(data, bytes); }};
+  char* const data = platform::map_memory(bytes);
+  GRADUS_CHECK(data, OutOfMemoryError, "there are no addresses left for an array of ", bytes,
+               " bytes in a recorded step");
+  return {data, [bytes](char* mapped) { platform::unmap_memory(mapped, bytes); }};
 }
 
 std::shared_ptr<void> RecordedBlocks::allocate(size_t bytes) {
-  char* const data = map(bytes);
+  const std::shared_ptr<char> memory = addresses(bytes);
+  char* const data = memory.get();
   const int64_t count = counted_bytes(bytes, device_.type());
   std::lock_guard lock(mutex_);
-  blocks_[data] = {bytes, allocations_.size()};
+  blocks_[data] = {memory, bytes, allocations_.size()};
   allocations_.push_back({data, count, time_++, Allocation::kNever, call_, in_workspace_});
   bytes_ += count;
-  if (in_workspace_) workspace_peak_ = std::max(workspace_peak_, workspace_ += count);
   if (const int64_t now = bytes_ + allocated() - bytes_before_; now > peak_) peak_ = now, peak_time_ = time_ - 1;
   return {data, [blocks = shared_from_this()](void* data) { blocks->free(data); }};
 }
@@ -95,34 +91,28 @@ void RecordedBlocks::free(void* data) noexcept {
   const auto block = blocks_.find(static_cast<char*>(data));
   Allocation& allocation = allocations_[block->second.allocation];
   bytes_ -= allocation.bytes;
-  if (allocation.is_workspace) workspace_ -= allocation.bytes;
   if (!closed_) allocation.end = time_++;
   block->second.used = false;
-  if (closed_ || allocation.is_workspace) {
-    platform::unmap_memory(data, block->second.bytes);
-    blocks_.erase(block);
-  }
+  if (closed_ || allocation.is_workspace) blocks_.erase(block);
 }
 
 void RecordedBlocks::close() {
   std::lock_guard lock(mutex_);
   closed_ = true;
-  std::erase_if(blocks_, [](const auto& entry) {
-    const auto& [data, block] = entry;
-    if (!block.used) platform::unmap_memory(const_cast<char*>(data), block.bytes);
-    return !block.used;
-  });
+  std::erase_if(blocks_, [](const auto& entry) { return !entry.second.used; });
 }
 
-void RecordedBlocks::begin_workspace(int call) {
+void RecordedBlocks::begin_workspace() {
   std::lock_guard lock(mutex_);
-  call_ = call, in_workspace_ = true, workspace_begin_ = allocations_.size(), workspace_peak_ = workspace_ = 0;
+  in_workspace_ = true;
+  workspace_begin_ = allocations_.size();
 }
 
-RecordedBlocks::Workspace RecordedBlocks::end_workspace() {
+std::vector<Allocation> RecordedBlocks::end_workspace() {
   std::lock_guard lock(mutex_);
-  ++call_, in_workspace_ = false;
-  return {workspace_peak_, {allocations_.begin() + static_cast<std::ptrdiff_t>(workspace_begin_), allocations_.end()}};
+  ++call_;
+  in_workspace_ = false;
+  return {allocations_.begin() + static_cast<std::ptrdiff_t>(workspace_begin_), allocations_.end()};
 }
 
 std::map<const char*, RecordedBlocks::Block> RecordedBlocks::blocks() const {
@@ -197,7 +187,7 @@ void Recorder::on_call(std::unique_ptr<Call> call) {
 void Recorder::find_workspace(Call& call) {
   const BackendGuard guard(*graph_.backend_);
   const SkipChunksGuard skip;
-  graph_.blocks_->begin_workspace(static_cast<int>(graph_.calls_.size()));
+  graph_.blocks_->begin_workspace();
   if (graph_.device_.is_cpu()) {
     run_dry(call);
   } else {
@@ -205,12 +195,11 @@ void Recorder::find_workspace(Call& call) {
     const ThrownAwayCapture capture(runtime(graph_.device_.type()));
     run_dry(call);
   }
-  const RecordedBlocks::Workspace workspace = graph_.blocks_->end_workspace();
-  call.workspace_bytes = workspace.peak;
-  if (graph_.device_.is_cpu()) return;
   std::vector<Interval> intervals;
-  for (const Allocation& piece : workspace.pieces)
+  for (const Allocation& piece : graph_.blocks_->end_workspace())
     intervals.push_back({static_cast<size_t>(piece.bytes), piece.begin, piece.end - 1});
+  call.workspace_bytes = static_cast<int64_t>(peak_of(intervals).bytes);
+  if (graph_.device_.is_cpu()) return;
   call.scratch_bytes = place(intervals);
   for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
 }
@@ -256,8 +245,8 @@ Graph Recorder::finish() {
   find_buffers();
   find_operands();
   graph_.blocks_->close();
-  const std::vector<bool> held = graph_.held();
-  for (size_t i = 0; i < held.size(); ++i) graph_.buffers_[i].kept = held[i];
+  for (const auto& [data, block] : graph_.blocks_->blocks())
+    if (Buffer* const buffer = graph_.find(data)) buffer->kept = true;
   return std::move(graph_);
 }
 
@@ -285,7 +274,7 @@ void Recorder::find_buffers() {
       buffers.back().bytes = std::max(buffers.back().bytes, static_cast<size_t>(data - buffers.back().data) + bytes);
     else buffers.emplace_back(data, bytes, const_cast<char*>(data)).external = true;
   }
-  std::ranges::sort(buffers, [](const Buffer& a, const Buffer& b) { return a.data < b.data; });
+  std::ranges::sort(buffers, {}, &Buffer::data);
   for (const auto& [data, block] : all)
     if (block.filled) make_constant(*graph_.find(data));
 }

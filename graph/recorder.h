@@ -15,12 +15,9 @@
 // generator had while recording.
 #pragma once
 
-#include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <vector>
 
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/recorded_memory.h>
@@ -36,15 +33,13 @@ namespace gradus::graph {
 class RecordedBlocks final : public RecordedMemory, public std::enable_shared_from_this<RecordedBlocks> {
  public:
   struct Block {
+    std::shared_ptr<char> memory;
     size_t bytes;
     size_t allocation;  // index in allocations()
     bool used = true, filled = false;
   };
 
-  explicit RecordedBlocks(Device device = Device()) : device_(device), bytes_before_(allocated()) {}
-  ~RecordedBlocks() override { close(); }
-  RecordedBlocks(const RecordedBlocks&) = delete;
-  RecordedBlocks& operator=(const RecordedBlocks&) = delete;
+  explicit RecordedBlocks(Device device) : device_(device), bytes_before_(allocated()) {}
 
   DeviceType type() const override { return device_.type(); }
   /// An address range of this size that belongs to no block. Reading it gives zeros.
@@ -55,14 +50,10 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   /// blocks keep their addresses, so that no address is used twice.
   void close();
 
-  struct Workspace {
-    int64_t peak;                    ///< the most bytes that were allocated at the same time
-    std::vector<Allocation> pieces;  ///< the allocations in order
-  };
-  /// Allocations between begin_workspace() and end_workspace() are the workspace of call number `call`. When one of
-  /// them is freed, it is returned to the system at once.
-  void begin_workspace(int call);
-  Workspace end_workspace();
+  /// Allocations between begin_workspace() and end_workspace() are the workspace of the next call. When one of them is
+  /// freed, it is returned to the system at once. end_workspace() returns these allocations in order.
+  void begin_workspace();
+  std::vector<Allocation> end_workspace();
 
   /// All blocks by address. Until close(), these include freed blocks, except freed workspace.
   std::map<const char*, Block> blocks() const;
@@ -87,10 +78,10 @@ class RecordedBlocks final : public RecordedMemory, public std::enable_shared_fr
   std::map<const char*, Block> blocks_;
   std::vector<Allocation> allocations_;
   int64_t time_ = 0, peak_time_ = 0;
-  int call_ = 0;
+  int call_ = 0;  // number of calls whose workspace has ended
   bool in_workspace_ = false;
   size_t workspace_begin_ = 0;  // index in allocations_ of the current call's first workspace allocation
-  int64_t bytes_ = 0, peak_ = 0, workspace_ = 0, workspace_peak_ = 0;
+  int64_t bytes_ = 0, peak_ = 0;
   bool closed_ = false;
 };
 
@@ -105,8 +96,6 @@ class Recorder {
   explicit Recorder(Device device = Device());
   /// Discards a recording that was not finished.
   ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
 
   /// The current time: the number of allocations and frees so far (as in Allocation).
   int64_t time() const { return graph_.blocks_->time(); }

@@ -38,12 +38,7 @@ namespace onnx {
 /// The arguments of a call, in maps from names to operands and values.
 struct Arguments final : ArgumentVisitor {
   explicit Arguments(Call& call) : next(call.operands.data()) { call.visit_arguments(*this); }
-  void operand(const std::string& name, const View& view) override {
-    if (view) operands[name] = next++;
-  }
-  void operand(const std::string& name, const MutableView& view) override {
-    if (view) operands[name] = next++;
-  }
+  void operand(const std::string& name, const View&, bool) override { operands[name] = next++; }
   void value(const std::string& name, const Value& value) override { values[name] = value; }
 
   const Operand* next;
@@ -245,10 +240,8 @@ class Exporter {
   Attributes window(const std::vector<int64_t>& kernel, const std::vector<int64_t>& padding_at_end) const {
     std::vector<int64_t> pads = geometry("padding");
     pads.insert(pads.end(), padding_at_end.begin(), padding_at_end.end());
-    return {{"kernel_shape", kernel},
-            {"strides", geometry("stride")},
-            {"pads", pads},
-            {"dilations", geometry("dilation")}};
+    return {
+        {"kernel_shape", kernel}, {"strides", geometry("stride")}, {"pads", pads}, {"dilations", geometry("dilation")}};
   }
   /// The weights of a Stencil argument as a matrix (size_out, size_in), or its transpose, as a constant.
   std::string stencil_matrix(const std::string& name, bool transposed);

@@ -32,20 +32,12 @@ Region region_of(const Operand& operand, const std::string& value = {}) {
   return {static_cast<int64_t>(operand.offset), operand.layout, value, nullptr};
 }
 
-/// Returns true if there are no gaps between the region's elements.
-bool is_dense(const Region& region) {
-  return region.layout.numel() * static_cast<int64_t>(size_of(region.layout.dtype)) == extent_of(region.layout).end;
-}
-
 /// Returns true if a and b consist of the same elements in the same order.
-bool same_place(const Region& a, const Region& b) {
-  return a.offset == b.offset && a.layout.shape == b.layout.shape && a.layout.strides == b.layout.strides &&
-         a.layout.dtype == b.layout.dtype;
-}
+bool same_place(const Region& a, const Region& b) { return a.offset == b.offset && is_same(a.layout, b.layout); }
 
 /// Returns false only if a and b certainly have no element in common.
-// Slices of the same array have the same strides. Two such slices are disjoint if one ends before the other begins
-// along an axis, or if the distance of their first elements is not a sum of steps along the axes.
+/// Slices of the same array have the same strides. Two such slices are disjoint if one ends before the other begins
+/// along an axis, or if the distance of their first elements is not a sum of steps along the axes.
 bool overlap(const Region& a, const Region& b) {
   if (b.offset < a.offset) return overlap(b, a);
   if (b.offset >= end_of(a)) return false;
@@ -159,7 +151,7 @@ void Values::write(const Call* call, const Operand& operand, const std::string& 
   written.call = call, written.filled_with = filled_with;
   std::erase_if(regions, [&](const Region& region) {
     const bool is_inside = region.offset >= written.offset && end_of(region) <= end_of(written);
-    return same_place(region, written) || (is_inside && is_dense(written));
+    return same_place(region, written) || (is_inside && is_dense(written.layout));
   });
   if (std::ranges::any_of(regions, [&](const Region& region) { return overlap(region, written); })) {
     Region& region = find(call, operand);
@@ -313,7 +305,7 @@ Region& Values::find(const Call* call, const Operand& operand) {
   }
   if (parts.empty()) return external(call, operand);
   if (parts.size() > 1) concatenate(call, operand, parts);
-  if (parts.size() > 1 || !is_dense(regions[parts[0]]) || wanted.offset < regions[parts[0]].offset ||
+  if (parts.size() > 1 || !is_dense(regions[parts[0]].layout) || wanted.offset < regions[parts[0]].offset ||
       end_of(wanted) > end_of(regions[parts[0]]))
     join(call, operand, parts);
   return regions[parts[0]];

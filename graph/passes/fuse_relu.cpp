@@ -13,11 +13,6 @@ namespace {
 
 using Relu = detail::RecordedCall<UnaryOp, const View&, const MutableView&, const UnaryArgs&>;
 using ReluBackward = detail::RecordedCall<UnaryOp, const View&, const View&, const MutableView&, const UnaryArgs&>;
-using Calls = std::vector<std::unique_ptr<Call>>;
-
-bool is_same(const StridedLayout& a, const StridedLayout& b) {
-  return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
-}
 
 /// Makes a call of `method` that replaces the calls `one` and `other`. Each operand of the new call is a copy of the
 /// operand of `one` or `other` that has the same address and layout.
@@ -45,7 +40,7 @@ std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* n
 /// Takes the calls out of a graph, merges some of them and gives the calls back.
 class Fusion {
  public:
-  explicit Fusion(Graph& graph) : graph_(graph), held_(graph.held()), calls_(graph.take_calls()) {}
+  explicit Fusion(Graph& graph) : graph_(graph), inner_(graph.inner()), calls_(graph.take_calls()) {}
   void run() {
     for (size_t i = 0; i < calls_.size(); ++i)
       if (const auto* const relu = relu_at<Relu>(i, &Backend::unary)) fuse_forward(i, *relu);
@@ -65,11 +60,13 @@ class Fusion {
            std::any_of(calls_[call]->operands.begin(), calls_[call]->operands.end(),
                        [&](const Operand& one) { return one.buffer == buffer && (one.is_written || !writes); });
   }
-  /// Returns true if only the graph's calls use the buffer: no array and no code outside the step reads it.
-  bool is_inner(int buffer) const {
-    const auto at = static_cast<size_t>(buffer);
-    return buffer >= 0 && !graph_.buffers()[at].external && !graph_.buffers()[at].result && !held_[at];
+  std::vector<size_t> users_of(int buffer) const {
+    std::vector<size_t> users;
+    for (size_t i = 0; i < calls_.size(); ++i)
+      if (uses(i, buffer)) users.push_back(i);
+    return users;
   }
+  bool is_inner(int buffer) const { return buffer >= 0 && inner_[static_cast<size_t>(buffer)]; }
 
   /// Merges call `at` into call `into` if `into` calls `method` and edit() can change the arguments of `into` so that
   /// it also computes what `at` computes. edit() returns false if it cannot.
@@ -88,15 +85,12 @@ class Fusion {
   void fuse_forward(size_t at, const Relu& relu) {
     const Operand &from = relu.operands[0], &to = relu.operands[1];
     if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
-    std::vector<size_t> users, users_of_result;
-    for (size_t i = 0; i < calls_.size(); ++i) {
-      if (uses(i, from.buffer)) users.push_back(i);
-      if (uses(i, to.buffer)) users_of_result.push_back(i);
-    }
+    const std::vector<size_t> users = users_of(from.buffer);
     const auto place = std::ranges::find(users, at);
     if (place == users.begin()) return;
     const size_t writer = *std::prev(place);
-    if (to.buffer != from.buffer && (place + 1 != users.end() || users.size() != 2 || users_of_result[0] != at)) return;
+    if (to.buffer != from.buffer && (users.size() != 2 || place + 1 != users.end() || users_of(to.buffer)[0] != at))
+      return;
     const auto add_relu = [&](auto& args) {
       const View& x = std::get<1>(relu.arguments());
       if (args.relu || args.y.data != x.data || !is_same(args.y, x)) return false;
@@ -113,9 +107,7 @@ class Fusion {
     const View &dy = std::get<1>(mask.arguments()), &saved = std::get<2>(mask.arguments());
     const MutableView& dx = std::get<3>(mask.arguments());
     if (!is_inner(mask.operands[2].buffer) || !is_same(dy, dx) || !is_same(saved, dx)) return;
-    std::vector<size_t> users;
-    for (size_t i = 0; i < calls_.size(); ++i)
-      if (uses(i, mask.operands[2].buffer)) users.push_back(i);
+    const std::vector<size_t> users = users_of(mask.operands[2].buffer);
     if (users.size() != 2 || users[0] != at) return;
     const size_t reader = users[1];
     for (size_t i = at + 1; i <= reader; ++i)
@@ -130,7 +122,7 @@ class Fusion {
   }
 
   Graph& graph_;
-  const std::vector<bool> held_;
+  const std::vector<bool> inner_;
   Calls calls_;
 };
 

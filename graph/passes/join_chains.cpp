@@ -3,7 +3,6 @@
 // into a small block of memory of the thread, which stays in the cache. A block of elements has the size of the chunks
 // into which the kernels divide their work anyway, so the results are the same.
 #include <algorithm>
-#include <functional>
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/graph/passes/passes.h>
@@ -71,7 +70,7 @@ Part part_of(const Call& call) {
 class Chain final : public Call {
  public:
   /// own[i] is true if buffer i is used only by these calls, so that it can be a block in `scratch`.
-  Chain(std::vector<std::unique_ptr<Call>> calls, const std::vector<bool>& own)
+  Chain(Calls calls, const std::vector<bool>& own)
       : calls_(std::move(calls)), numel_(calls_.front()->operands.back().layout.numel()) {
     name = "chain", origin = calls_.front()->origin;
     std::vector<int> block_of(own.size(), -1);
@@ -95,26 +94,17 @@ class Chain final : public Call {
       for (size_t i = 0; i < parts_.size(); ++i) parts_[i](backend, blocks_[i], scratch, begin, end);
     });
   }
-  void visit(Visitor& visitor) override {
-    for (const auto& call : calls_) call->visit(visitor);
+  void visit(const std::function<void(Place)>& use) override {
+    for (const auto& call : calls_) call->visit(use);
   }
 
  private:
-  const std::vector<std::unique_ptr<Call>> calls_;
+  const Calls calls_;
   std::vector<Part> parts_;
   std::vector<std::vector<int>> blocks_;  // by call and operand: the number of the operand's block, or -1
   size_t count_ = 0;                      // number of blocks
   const int64_t numel_;
 };
-
-bool is_dense(const StridedLayout& layout) {
-  int64_t last = 0;
-  for (int i = 0; i < layout.ndim(); ++i) {
-    if (layout.shape[i] > 1 && layout.strides[i] <= 0) return false;
-    last += (layout.shape[i] - 1) * layout.strides[i];
-  }
-  return last + 1 == layout.numel();
-}
 
 /// Returns true if the call can be part of a chain: it is element-wise, its result is large and dense, and each operand
 /// has the result's strides or repeats a single element.
@@ -133,7 +123,7 @@ bool is_flat(const Call& call) {
 
 /// Returns true if the call can be added to the chain `others`: it shares a buffer with them, and if one of the calls
 /// writes a buffer, all of them use it with the same offset, type and strides.
-bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
+bool joins(const Call& call, const Calls& others) {
   const StridedLayout &result = call.operands.back().layout, &last = others.back()->operands.back().layout;
   if (result.shape != last.shape || result.strides != last.strides) return false;
   bool shares = false;
@@ -152,7 +142,7 @@ bool joins(const Call& call, const std::vector<std::unique_ptr<Call>>& others) {
 }  // namespace
 
 void join_chains(Graph& graph) {
-  const auto count_uses = [&](const std::vector<std::unique_ptr<Call>>& calls) {
+  const auto count_uses = [&](const Calls& calls) {
     std::vector<size_t> uses(graph.buffers().size());
     for (const auto& call : calls) {
       for_each_buffer(*call, [&](const Operand&, size_t at) { ++uses[at]; });
@@ -160,16 +150,13 @@ void join_chains(Graph& graph) {
     return uses;
   };
   const std::vector<size_t> uses = count_uses(graph.calls());
-  const std::vector<bool> held = graph.held();
-  std::vector<std::unique_ptr<Call>> calls, chain;
+  const std::vector<bool> inner = graph.inner();
+  Calls calls, chain;
   const auto end_chain = [&] {
     if (chain.size() > 1) {
       const std::vector<size_t> inside = count_uses(chain);
-      std::vector<bool> own(uses.size());
-      for (size_t i = 0; i < own.size(); ++i) {
-        const Buffer& buffer = graph.buffers()[i];
-        own[i] = inside[i] > 0 && inside[i] == uses[i] && !buffer.external && !buffer.result && !held[i];
-      }
+      std::vector<bool> own;
+      for (size_t i = 0; i < uses.size(); ++i) own.push_back(inside[i] > 0 && inside[i] == uses[i] && inner[i]);
       calls.push_back(std::make_unique<Chain>(std::move(chain), own));
     } else {
       std::move(chain.begin(), chain.end(), std::back_inserter(calls));

@@ -13,7 +13,6 @@ namespace {
 
 constexpr size_t kLargeGradient = size_t{1} << 19;  // bytes; smaller gradients are not worth an additional call
 
-using Calls = std::vector<std::unique_ptr<Call>>;
 using Update = detail::RecordedCall<std::span<const ParameterViews>, const View&, const OptimizerRule&>;
 
 size_t place(const Operand& operand) { return static_cast<size_t>(operand.buffer); }
@@ -164,9 +163,8 @@ bool is_elementwise(const Call& call) {
 }  // namespace
 
 void remove_dead_code(Graph& graph) {
-  std::vector<bool> wanted = graph.held();
-  for (size_t i = 0; i < wanted.size(); ++i)
-    if (graph.buffers()[i].external || graph.buffers()[i].result) wanted[i] = true;
+  std::vector<bool> wanted = graph.inner();
+  wanted.flip();
   Calls calls = graph.take_calls();
   for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
     const std::vector<Operand>& operands = (*call)->operands;
@@ -229,14 +227,14 @@ void update_early(Graph& graph) {
     const bool early = whole || parts[0]->name == std::string_view("advance_step");
     for (auto& part : parts) place_call(std::move(part), early);
   }
-  std::ranges::stable_sort(placed, [](const Placed& a, const Placed& b) { return a.follows < b.follows; });
+  std::ranges::stable_sort(placed, {}, &Placed::follows);
   Calls calls;
   for (Placed& one : placed) calls.push_back(std::move(one.call));
   graph.set_calls(std::move(calls));
 }
 
 void work_in_place(Graph& graph) {
-  const std::vector<bool> held = graph.held();
+  const std::vector<bool> inner = graph.inner();
   std::vector<int> instead(graph.buffers().size());  // instead[i] is the buffer that replaces buffer i
   std::iota(instead.begin(), instead.end(), 0);
   std::vector<int> last_use;
@@ -249,19 +247,14 @@ void work_in_place(Graph& graph) {
     Operand& result = call.operands.back();
     const Buffer& buffer = graph.buffers()[place(result)];
     const int number = static_cast<int>(i);
-    if (buffer.external || buffer.result || held[place(result)] || buffer.first_use != number || result.offset != 0)
-      continue;
+    if (!inner[place(result)] || buffer.first_use != number || result.offset != 0) continue;
     const auto fits = [&](const Operand& operand) {
       if (operand.buffer < 0 || operand.is_written || operand.buffer == result.buffer || operand.offset != 0)
         return false;
-      const Buffer& other = graph.buffers()[place(operand)];
-      const bool is_same = operand.layout.dtype == result.layout.dtype && operand.layout.shape == result.layout.shape &&
-                           operand.layout.strides == result.layout.strides && other.bytes == buffer.bytes;
       // No other operand of the call may use the buffer, because the result overwrites it.
-      const auto readers =
-          std::ranges::count_if(call.operands, [&](const Operand& any) { return any.buffer == operand.buffer; });
-      return is_same && readers == 1 && !other.external && !other.result && !held[place(operand)] &&
-             last_use[place(operand)] == number;
+      const auto readers = std::ranges::count(call.operands, operand.buffer, &Operand::buffer);
+      return is_same(operand.layout, result.layout) && readers == 1 && inner[place(operand)] &&
+             graph.buffers()[place(operand)].bytes == buffer.bytes && last_use[place(operand)] == number;
     };
     const auto operand = std::ranges::find_if(call.operands, fits);
     if (operand == call.operands.end()) continue;

@@ -39,10 +39,8 @@ using gradus::Node;
 inline Tensor make_variable(const Tensor& data, bool requires_grad = false) {
   return data.detach().set_requires_grad(requires_grad);
 }
-/// Enables anomaly detection during its lifetime, as AnomalyGuard does, or disables it if `check_nan` is false.
-struct DetectAnomalyGuard : AnomalyGuard {
-  explicit DetectAnomalyGuard(bool check_nan = true) : AnomalyGuard(check_nan) {}
-};
+/// Enables anomaly detection during its lifetime, or disables it if its argument is false.
+using DetectAnomalyGuard = AnomalyGuard;
 }  // namespace autograd
 
 /// Prints a number. Integers have no decimal point.
@@ -366,15 +364,8 @@ void read(serialize::InputArchive& archive, T& value, std::optional<Device> devi
 }  // namespace detail
 
 /// Saves to a file, a stream, or a function that receives bytes.
-template <class T, class To>
+template <class T = std::vector<Tensor>, class To>  // the default is for calls such as save({a, b}, path)
 void save(const T& value, To&& to) {
-  serialize::OutputArchive archive;
-  detail::write(archive, value);
-  archive.save_to(std::forward<To>(to));
-}
-
-template <class To>
-void save(const std::vector<Tensor>& value, To&& to) {  // for calls such as save({a, b}, path)
   serialize::OutputArchive archive;
   detail::write(archive, value);
   archive.save_to(std::forward<To>(to));
@@ -388,10 +379,8 @@ void load(T& value, From&&... from) {
   serialize::InputArchive archive;
   archive.load_from(std::forward<From>(from)...);
   std::optional<Device> device;
-  if constexpr (sizeof...(From) > 1)
-    if constexpr (std::is_convertible_v<decltype(std::get<sizeof...(From) - 1>(std::tie(from...))),
-                                        std::optional<Device>>)
-      device = std::get<sizeof...(From) - 1>(std::tie(from...));
+  auto& last = std::get<sizeof...(From) - 1>(std::tie(from...));
+  if constexpr (sizeof...(From) > 1 && std::is_convertible_v<decltype(last), std::optional<Device>>) device = last;
   detail::read(archive, value, device);
 }
 }  // namespace torch

@@ -85,31 +85,17 @@ std::optional<Mismatch> compare(const Graph& graph, size_t number, const std::ve
   return std::nullopt;
 }
 
-/// A copy of the external buffers (parameters, optimizer states) and of the generator's offset, to restore them later.
-class State {
- public:
-  explicit State(const Graph& graph) : device_(graph.device()) {
-    for (const Buffer& buffer : graph.buffers())
-      if (buffer.external) before_.emplace_back(&buffer, copy_of(buffer.memory, buffer.bytes, device_, device_));
-  }
-  void put_back() const {
-    default_generator().set_state(default_generator().seed(), draws_before_);
-    for (const auto& [buffer, bytes] : before_)
-      runtime(device_.type()).copy(buffer->memory, device_, bytes.data(), device_, buffer->bytes, false);
-  }
-
- private:
-  const Device device_;
-  const uint64_t draws_before_ = default_generator().offset();
-  std::vector<std::pair<const Buffer*, Storage>> before_;
-};
-
 }  // namespace
 
 std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>& step) {
   const Graph& graph = executor.graph();
-  Backend& backend = current_backend(graph.device().type());
-  const State state(graph);
+  const Device device = graph.device();
+  Backend& backend = current_backend(device.type());
+  // The values of external buffers (parameters, optimizer states) and the generator's offset from before the steps.
+  std::vector<std::pair<const Buffer*, Storage>> before;
+  for (const Buffer& buffer : graph.buffers())
+    if (buffer.external) before.emplace_back(&buffer, copy_of(buffer.memory, buffer.bytes, device, device));
+  const uint64_t draws_before = default_generator().offset();
   std::vector<std::vector<Array>> eager;  // eager[i][k]: operand k of call i, if the call writes it
   const std::unique_ptr<Backend> calls = call_backend(backend, [&](const std::unique_ptr<Call>& call) {
     call->run(backend);
@@ -119,15 +105,17 @@ std::optional<Mismatch> lockstep(Executor& executor, const std::function<void()>
     const BackendGuard guard(*calls);
     step();
   }
-  state.put_back();
+  default_generator().set_state(default_generator().seed(), draws_before);
+  for (const auto& [buffer, bytes] : before)
+    runtime(device.type()).copy(buffer->memory, device, bytes.data(), device, buffer->bytes, false);
   std::optional<Mismatch> found;
   size_t number = 0;
   executor.for_each_call([&](Call& call) {
     const bool is_compared = !found && call.number >= 0;
-    const std::vector<Array> before = is_compared ? elements_of(call) : std::vector<Array>();
+    const std::vector<Array> inputs = is_compared ? elements_of(call) : std::vector<Array>();
     call.run(backend);
     if (is_compared)
-      found = compare(graph, number, before, eager.at(static_cast<size_t>(call.number)), elements_of(call, true),
+      found = compare(graph, number, inputs, eager.at(static_cast<size_t>(call.number)), elements_of(call, true),
                       LockstepTolerance{0, 0, 0, 0});
     ++number;
   });

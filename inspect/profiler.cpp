@@ -18,16 +18,12 @@
 
 namespace gradus::training {
 
-/// The data that a Profiler collects, and the functions that add to it.
-struct Profiler::State {
+using Kind = ObservedEvent::Kind;
+
+/// Observes events and collects the data of a Profiler.
+struct Profiler::State final : Observer {
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
-  using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
-  /// Compares keys as string views, so that a lookup copies no strings.
-  struct KeyOrder {
-    using is_transparent = void;
-    bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
-  };
-  using Rows = std::map<Key, Row, KeyOrder>;
+  using Rows = std::map<Key, Row, std::less<>>;                   // std::less<> also compares tuples of string views
 
   /// An event that has begun but not ended.
   struct Frame {
@@ -51,8 +47,8 @@ struct Profiler::State {
   };
 
   explicit State(const ProfilerOptions& options_) : options(options_) {}
-  void on_begin(const ObservedEvent& event);
-  void on_end(const ObservedEvent& event);
+  void on_begin(const ObservedEvent& event) override;
+  void on_end(const ObservedEvent& event) override;
   Thread& this_thread();
   Row& row(Rows& rows, const ObservedEvent& event);
   size_t module_number(const std::string& path);
@@ -73,27 +69,20 @@ struct Profiler::State {
   int64_t left_out = 0;  // number of events that the full trace did not store
 };
 
-namespace {
-
-using Kind = ObservedEvent::Kind;
-
-}  // namespace
-
-Profiler::Profiler(const ProfilerOptions& options) : state_(std::make_unique<State>(options)) { add_observer(this); }
+Profiler::Profiler(const ProfilerOptions& options) : state_(std::make_unique<State>(options)) {
+  add_observer(state_.get());
+}
 
 Profiler::~Profiler() { stop(); }
 
 void Profiler::stop() {
   if (!state_->running) return;
-  remove_observer(this);  // waits until no thread is in on_begin() or on_end()
+  remove_observer(state_.get());  // waits until no thread is in on_begin() or on_end()
   state_->running = false;
   state_->end = observer_time();
 }
 
 double Profiler::seconds() const { return (state_->running ? observer_time() : state_->end) - state_->start; }
-
-void Profiler::on_begin(const ObservedEvent& event) { state_->on_begin(event); }
-void Profiler::on_end(const ObservedEvent& event) { state_->on_end(event); }
 
 Profiler::State::Thread& Profiler::State::this_thread() {
   const auto [thread, is_new] = threads.try_emplace(std::this_thread::get_id());
@@ -108,7 +97,8 @@ size_t Profiler::State::module_number(const std::string& path) {
 }
 
 Profiler::Row& Profiler::State::row(Rows& rows, const ObservedEvent& event) {
-  const KeyView key(event.name, event.backend, event.implementation);
+  const std::tuple<std::string_view, std::string_view, std::string_view> key(event.name, event.backend,
+                                                                             event.implementation);
   const auto found = rows.find(key);
   if (found != rows.end()) return found->second;
   return rows.emplace(Key(key), Row{event.name, event.backend, event.implementation}).first->second;
@@ -197,7 +187,7 @@ std::vector<Profiler::Row> Profiler::State::sorted(const Rows& rows) {
   std::vector<Row> list;
   std::lock_guard lock(mutex);
   for (const auto& [key, row] : rows) list.push_back(row);
-  std::ranges::stable_sort(list, [](const auto& a, const auto& b) { return a.self_seconds > b.self_seconds; });
+  std::ranges::stable_sort(list, std::greater(), &Row::self_seconds);
   return list;
 }
 
@@ -209,8 +199,7 @@ std::vector<Profiler::ModuleRow> Profiler::modules() const {
   // A module that runs no operators itself, such as a Sequential, gets a row, too.
   std::vector<ModuleRow> rows;
   const auto meet = [&](const std::string& path) {
-    const bool known = std::ranges::any_of(rows, [&](const ModuleRow& row) { return row.path == path; });
-    if (!known) rows.push_back({path});
+    if (std::ranges::find(rows, path, &ModuleRow::path) == rows.end()) rows.push_back({path});
   };
   for (const ModuleRow& module : state_->modules) {
     for (size_t dot = module.path.find('.'); dot != std::string::npos; dot = module.path.find('.', dot + 1))

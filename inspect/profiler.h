@@ -12,7 +12,6 @@
 #include <vector>
 
 #include <gradus/core/runtime/device.h>
-#include <gradus/core/runtime/observer.h>
 
 namespace gradus::training {
 
@@ -27,12 +26,10 @@ struct ProfilerOptions {
 /// Observes all threads from its construction to stop(). Times are measured on the host, so they do not include the
 /// asynchronous work of a GPU. Bytes are the minimum that a kernel must read and write. FLOPs are 0 for kernels that do
 /// not report them.
-class Profiler final : public Observer {
+class Profiler {
  public:
   explicit Profiler(const ProfilerOptions& options = {});
-  ~Profiler() override;
-  Profiler(const Profiler&) = delete;
-  Profiler& operator=(const Profiler&) = delete;
+  ~Profiler();
 
   /// Ends the profile. Operators and kernels that still run are not part of the results.
   void stop();
@@ -76,9 +73,6 @@ class Profiler final : public Observer {
   /// Writes every event and the memory curve in the format of Chrome's trace viewer (JSON, "Trace Event Format").
   /// Throws an IoError if the file cannot be written.
   void save_trace(const std::string& path) const;
-
-  void on_begin(const ObservedEvent& event) override;
-  void on_end(const ObservedEvent& event) override;
 
  private:
   struct State;

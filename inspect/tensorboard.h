@@ -35,8 +35,6 @@ class SummaryWriter {
  public:
   explicit SummaryWriter(const std::string& log_dir, const SummaryWriterOptions& options = {});
   ~SummaryWriter();
-  SummaryWriter(const SummaryWriter&) = delete;
-  SummaryWriter& operator=(const SummaryWriter&) = delete;
 
   void add_scalar(const std::string& tag, double value, int64_t step);
   /// Adds the distribution of all elements over exponential buckets, as PyTorch does with bins='tensorflow'. Throws a

@@ -129,7 +129,7 @@ const std::map<std::string_view, Term (*)(X x, double a, double b)> kUnaryFormul
 const std::map<std::string_view, Term (*)(X a, X b)> kBinaryFormulas = {
     {"fmod",
      [](X a, X b) {
-       return Term(a.exporter, a.exporter->node("Mod", {a.name, b.name}, {{"fmod", int64_t{1}}}));
+       return Term(a.exporter, a.exporter->node("Mod", {a.name, b.name}, {{"fmod", 1}}));
      }},
     {"remainder", [](X a, X b) { return is_floating(type_of(a)) ? a - b * op("Floor", a / b) : op("Mod", a, b); }},
     {"atan2",

@@ -68,7 +68,7 @@ void Exporter::reduce() {
   const std::string x = cast(read("x"), dtype("x"), type);
   switch (choice<ReduceOp>("op")) {
     case ReduceOp::sum:  // since opset 13 the axes of ReduceSum are an input instead of an attribute
-      return write("y", node("ReduceSum", {x, model_.add_sizes(axes())}, {{"keepdims", int64_t{1}}}));
+      return write("y", node("ReduceSum", {x, model_.add_sizes(axes())}, {{"keepdims", 1}}));
     case ReduceOp::mean: return write("y", reduced("ReduceMean", x, axes()));
     case ReduceOp::prod: return write("y", reduced("ReduceProd", x, axes()));
     case ReduceOp::max:
@@ -93,7 +93,7 @@ void Exporter::sort() {
   const int64_t axis = value<int64_t>("axis");
   const std::string count = model_.add_sizes(shape("indices")[static_cast<int>(axis)]);
   const std::string values =
-      model_.add(call_, "TopK", {cast(x, type, wide), count}, {{"axis", axis}, {"largest", int64_t{largest}}}, 2);
+      model_.add(call_, "TopK", {cast(x, type, wide), count}, {{"axis", axis}, {"largest", largest}}, 2);
   if (has("values")) write("values", cast(values, wide, type));
   write("indices", values + ".1");
 }
@@ -106,7 +106,7 @@ void Exporter::gather() {
   bool takes_slices = true;
   for (int i = 0; i < index.ndim(); ++i)
     takes_slices &= i == axis || (index.strides[i] == 0 && index.shape[i] == shape("x")[i]) || shape("x")[i] == 1;
-  const Attributes attributes = {{"axis", int64_t{axis}}};
+  const Attributes attributes = {{"axis", axis}};
   if (takes_slices)
     return write("y",
                  node("Gather", {read("x"), read("index", {index.shape[axis]}, {index.strides[axis]})}, attributes));
@@ -151,7 +151,7 @@ void Exporter::max_pool() {
     const int64_t reach =
         shape("x")[axis] + 2 * geometry("padding")[i] - geometry("dilation")[i] * (geometry("kernel")[i] - 1) - 1;
     if (shape("y")[axis] == reach / geometry("stride")[i] + 1) continue;
-    attributes.emplace_back("ceil_mode", int64_t{1});
+    attributes.emplace_back("ceil_mode", 1);
     break;
   }
   const std::string x = read("x");
@@ -217,7 +217,7 @@ void Exporter::normalize() {
   } else if (is_layer_norm) {
     y = node("LayerNormalization",
              {read("x"), parameter("weight", first, x.ndim()), has("bias") ? parameter("bias", first, x.ndim()) : ""},
-             {{"axis", int64_t{first}}, {"epsilon", eps}});
+             {{"axis", first}, {"epsilon", eps}});
   } else {
     const std::string input = read("x");
     const std::string mean = fixed ? cast(read("mean"), dtype("mean"), type_) : reduced("ReduceMean", input, axes);
@@ -237,8 +237,8 @@ void Exporter::normalize() {
 
 void Exporter::lstm_cell() {
   const int64_t hidden = shape("c")[1];
-  const std::string sums = model_.add(
-      call_, "Split", {read("gates"), model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{1}}}, 4);
+  const std::string sums =
+      model_.add(call_, "Split", {read("gates"), model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", 1}}, 4);
   const std::string i = node("Sigmoid", {sums}), f = node("Sigmoid", {sums + ".1"});
   const std::string g = node("Tanh", {sums + ".2"}), o = node("Sigmoid", {sums + ".3"});
   const std::string c = node("Add", {node("Mul", {f, read("c_before")}), node("Mul", {i, g})});
@@ -256,9 +256,9 @@ void Exporter::lstm() {
   if (product == linears_.end()) unsupported("a sequence whose gates are no product x wᵀ + bias");
   const Linear linear = product->second;
   const auto reordered = [&](const std::string& parameter) {
-    const std::string split = model_.add(
-        call_, "Split", {parameter, model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", int64_t{0}}}, 4);
-    return node("Concat", {split, split + ".3", split + ".1", split + ".2"}, {{"axis", int64_t{0}}});
+    const std::string split =
+        model_.add(call_, "Split", {parameter, model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", 0}}, 4);
+    return node("Concat", {split, split + ".3", split + ".1", split + ".2"}, {{"axis", 0}});
   };
   const std::string axis_0 = model_.add_sizes(0);
   // The shape changes from (L N, F) to (L, N, F); the runtime infers F from -1.
@@ -267,10 +267,10 @@ void Exporter::lstm() {
   if (!linear.bias.empty()) {
     // ONNX has a second bias, for the product with w_hh, which gradus does not have.
     const std::string zeros = model_.add_constant(ops::zeros({gates[2]}, dtype("gates")));
-    bias = node("Unsqueeze", {node("Concat", {reordered(linear.bias), zeros}, {{"axis", int64_t{0}}}), axis_0});
+    bias = node("Unsqueeze", {node("Concat", {reordered(linear.bias), zeros}, {{"axis", 0}}), axis_0});
   }
   const bool reverse = value<bool>("reverse");
-  const Attributes attributes = {{"hidden_size", hidden}, {"direction", std::string(reverse ? "reverse" : "forward")}};
+  const Attributes attributes = {{"hidden_size", hidden}, {"direction", reverse ? "reverse" : "forward"}};
   const std::string w_ih = node("Unsqueeze", {reordered(linear.w), axis_0});
   const std::string w_hh = node("Unsqueeze", {reordered(read("w_hh")), axis_0});
   const std::string h0 = node("Unsqueeze", {read("h0"), axis_0}), c0 = node("Unsqueeze", {read("c0"), axis_0});
@@ -303,7 +303,7 @@ void Exporter::attention() {
     scores =
         dtype("mask") == DType::boolean ? node("Where", {mask, scores, number(nothing)}) : node("Add", {scores, mask});
   }
-  const std::string weights = node("Softmax", {scores}, {{"axis", int64_t{-1}}});
+  const std::string weights = node("Softmax", {scores}, {{"axis", -1}});
   write("weights", weights);
   write("y", node("MatMul", {weights, read("v")}));
 }

@@ -161,21 +161,21 @@ class Exporter {
     return axes;
   }
   std::string reduced(const std::string& op, const std::string& x, const std::vector<int64_t>& axes) {
-    return node(op, {x}, {{"axes", axes}, {"keepdims", int64_t{1}}});
+    return node(op, {x}, {{"axes", axes}, {"keepdims", 1}});
   }
   void reduce();
   void arg_reduce() {
     const bool largest = choice<ArgReduceOp>("op") == ArgReduceOp::argmax;
     const std::string x = read("x");
     const int64_t axis = value<int64_t>("axis");
-    write("indices", node(largest ? "ArgMax" : "ArgMin", {x}, {{"axis", axis}, {"keepdims", int64_t{1}}}));
+    write("indices", node(largest ? "ArgMax" : "ArgMin", {x}, {{"axis", axis}, {"keepdims", 1}}));
     if (has("values")) write("values", reduced(largest ? "ReduceMax" : "ReduceMin", x, {axis}));
   }
   void scan() {
     if (choice<ScanOp>("op") != ScanOp::sum) unsupported("a running product");
     if (shape("x").empty()) return copy();
     const std::string x = cast(read("x"), dtype("x"), dtype("y")), axis = constant(value<int64_t>("axis"), DType::i64);
-    write("y", node("CumSum", {x, axis}, {{"reverse", int64_t{value<bool>("reverse")}}}));
+    write("y", node("CumSum", {x, axis}, {{"reverse", value<bool>("reverse")}}));
   }
   void softmax() {
     write("y", node(value<bool>("log") ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
@@ -183,21 +183,18 @@ class Exporter {
   void sort();
   void gather();
   void scatter() {
-    const std::string reduction = value<bool>("accumulate") ? "add" : "none";
     write("y", node("ScatterElements", {read("y"), read("index"), read("x")},
-                    {{"axis", value<int64_t>("axis")}, {"reduction", reduction}}));
+                    {{"axis", value<int64_t>("axis")}, {"reduction", value<bool>("accumulate") ? "add" : "none"}}));
   }
   void pick() {  // NegativeLogLikelihoodLoss is the negative of the picked element
-    write("y",
-          node("Neg", {node("NegativeLogLikelihoodLoss", {read("x"), read("target")},
-                            {{"reduction", std::string("none")}, {"ignore_index", value<int64_t>("ignore_index")}})}));
+    write("y", node("Neg", {node("NegativeLogLikelihoodLoss", {read("x"), read("target")},
+                                 {{"reduction", "none"}, {"ignore_index", value<int64_t>("ignore_index")}})}));
   }
   void cross_entropy() {
     const auto& [number, names] = value<Choice>("reduction");
-    const std::string reduction = names[number];
     const std::string loss =
         model_.add(call_, "SoftmaxCrossEntropyLoss", {read("x"), read("target")},
-                   {{"reduction", reduction}, {"ignore_index", value<int64_t>("ignore_index")}}, 2);
+                   {{"reduction", names[number]}, {"ignore_index", value<int64_t>("ignore_index")}}, 2);
     write("loss", loss);
     write("log_probabilities", loss + ".1");
     write("weight_sum", "");
@@ -207,7 +204,7 @@ class Exporter {
     const Array weights = ops::zeros({3, 1, 1}, DType::f64);
     weights.data<double>()[0] = 0.2989, weights.data<double>()[1] = 0.5870, weights.data<double>()[2] = 0.1140;
     const std::string parts = node("Mul", {read("x"), model_.add_constant(ops::cast(weights, type_))});
-    write("y", node("ReduceSum", {parts, model_.add_sizes(int64_t{-3})}, {{"keepdims", int64_t{1}}}));
+    write("y", node("ReduceSum", {parts, model_.add_sizes(-3)}, {{"keepdims", 1}}));
   }
 
   void matmul() {

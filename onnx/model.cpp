@@ -193,7 +193,7 @@ void Model::compute_sizes(int64_t batch_axis) {
       const std::string number = add_sizes(size.number);
       parts.push_back(!size.is_of_batch ? number : size.number == 1 ? batch : add(nullptr, "Mul", {batch, number}));
     }
-    add(nullptr, "Concat", parts, {{"axis", int64_t{0}}});
+    add(nullptr, "Concat", parts, {{"axis", 0}});
     nodes.back().outputs = {name};
   }
   std::rotate(nodes.begin(), nodes.begin() + count, nodes.end());  // moves the new nodes to the front

@@ -41,27 +41,29 @@ bool same_place(const Region& a, const Region& b) { return a.offset == b.offset 
 bool overlap(const Region& a, const Region& b) {
   if (b.offset < a.offset) return overlap(b, a);
   if (b.offset >= end_of(a)) return false;
-  if (a.layout.dtype != b.layout.dtype || !(a.layout.strides == b.layout.strides)) return true;
-  const auto size = static_cast<int64_t>(size_of(a.layout.dtype));
+  const StridedLayout &x = a.layout, &y = b.layout;
+  if (x.dtype != y.dtype || x.strides != y.strides) return true;
+  const auto size = static_cast<int64_t>(size_of(x.dtype));
   int64_t distance = (b.offset - a.offset) / size, unit = 0, outer = std::numeric_limits<int64_t>::max();
   Dims axes;
-  for (int64_t axis : axes_by_stride(a.layout.strides)) {
+  for (int64_t axis : axes_by_stride(x.strides)) {
     const int at = static_cast<int>(axis);
-    if (a.layout.shape[at] == 1 && b.layout.shape[at] == 1) continue;
-    if (a.layout.strides[at] <= 0) return true;
-    axes.push_back(axis), unit = std::gcd(unit, a.layout.strides[at]);
+    if (x.shape[at] == 1 && y.shape[at] == 1) continue;
+    if (x.strides[at] <= 0) return true;
+    axes.push_back(axis);
+    unit = std::gcd(unit, x.strides[at]);
   }
   if (unit == 0) return true;
   if (distance % unit != 0) return false;
   bool is_apart = false;
   for (int64_t axis : axes) {
     const int at = static_cast<int>(axis);
-    const int64_t stride = a.layout.strides[at], start = distance / stride;
+    const int64_t stride = x.strides[at], start = distance / stride;
     distance %= stride;
     // If an axis extends beyond one step of the next wider axis, an element has several positions, and the slices are
     // assumed to overlap.
-    if (std::max(a.layout.shape[at], start + b.layout.shape[at]) * stride > outer) return true;
-    is_apart |= start >= a.layout.shape[at];
+    if (std::max(x.shape[at], start + y.shape[at]) * stride > outer) return true;
+    is_apart |= start >= x.shape[at];
     outer = stride;
   }
   return !is_apart || distance != 0;
@@ -204,7 +206,7 @@ Region Values::with_part(const Call* call, Region region, const Operand& operand
       }
       const Array source = Array::empty({cut.row[i]}, DType::i64);
       for (int64_t k = 0; k < cut.row[i]; ++k) source.data<int64_t>()[k] = place_of(k);
-      whole = model_.add(call, "Gather", {whole, model_.add_constant(source)}, {{"axis", int64_t{i}}});
+      whole = model_.add(call, "Gather", {whole, model_.add_constant(source)}, {{"axis", i}});
     }
     whole = model_.add(call, "Where", {model_.add_constant(mask), whole, before.value()});
   }
@@ -320,24 +322,25 @@ void Values::concatenate(const Call* call, const Operand& operand, std::vector<s
   Names values = {whole.value};
   for (size_t i = 1; i < parts.size(); ++i) {
     const Region& part = regions[parts[i]];
-    const auto distance = (part.offset - whole.offset) / static_cast<int64_t>(size_of(whole.layout.dtype));
-    const bool fits = part.layout.ndim() == whole.layout.ndim() && part.layout.dtype == whole.layout.dtype;
+    const StridedLayout &x = whole.layout, &y = part.layout;
+    const auto distance = (part.offset - whole.offset) / static_cast<int64_t>(size_of(x.dtype));
+    const bool fits = x.ndim() == y.ndim() && x.dtype == y.dtype;
     int found = -1;
-    for (int a = 0; fits && a < whole.layout.ndim() && found < 0; ++a) {
-      bool others_agree = distance == whole.layout.shape[a] * whole.layout.strides[a];
-      for (int other = 0; other < whole.layout.ndim(); ++other) {
+    for (int a = 0; fits && a < x.ndim() && found < 0; ++a) {
+      bool others_agree = distance == x.shape[a] * x.strides[a];
+      for (int other = 0; other < x.ndim(); ++other) {
         if (other == a) continue;
-        others_agree &= part.layout.shape[other] == whole.layout.shape[other];
-        if (whole.layout.shape[other] > 1) others_agree &= part.layout.strides[other] == whole.layout.strides[other];
+        others_agree &= x.shape[other] == y.shape[other];
+        if (x.shape[other] > 1) others_agree &= x.strides[other] == y.strides[other];
       }
       if (others_agree) found = a;
     }
     if (found < 0 || (axis >= 0 && found != axis) || part.value.empty() || whole.value.empty()) return;
     axis = found;
-    whole.layout.shape[axis] += part.layout.shape[axis];
+    whole.layout.shape[axis] += y.shape[axis];
     values.push_back(part.value);
   }
-  whole.value = model_.add(call, "Concat", values, {{"axis", int64_t{axis}}});
+  whole.value = model_.add(call, "Concat", values, {{"axis", axis}});
   replace_parts(regions, parts, std::move(whole));
 }
 

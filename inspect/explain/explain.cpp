@@ -43,12 +43,12 @@ struct KernelTimes final : ThreadObserver {
 /// operators keep the arrays themselves.
 class SavedWatcher final : public SavedKeeper {
  public:
-  SavedWatcher(WatchedMemory& memory, detail::StepWatch* watch)
+  SavedWatcher(WatchedMemory& memory, detail::StepWatch& watch)
       : memory_(memory), watch_(watch), before_(std::exchange(current_, this)) {}
   ~SavedWatcher() override { current_ = before_; }
   std::optional<size_t> take(const Array& array, const Tensor&) override {
     if (!memory_.operators || memory_.operators->backward()) return std::nullopt;
-    if (watch_) watch_->on_saved(array);
+    watch_.on_saved(array);
     WatchedMemory::Block* const block = memory_.find(array.data());
     if (!block) return std::nullopt;
     const graph::Origin origin = graph::Origin::current();
@@ -61,14 +61,14 @@ class SavedWatcher final : public SavedKeeper {
 
  private:
   WatchedMemory& memory_;
-  detail::StepWatch* const watch_;
+  detail::StepWatch& watch_;
   SavedKeeper* const before_;
 };
 
 /// Records calls and their kernels. The step must use backend(), which passes each call on to the backend `runs`.
 class Watcher final : public ThreadObserver {
  public:
-  Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch* watch)
+  Watcher(Backend& runs, WatchedMemory& memory, const OpenOperators& operators, detail::StepWatch& watch)
       : runs_(runs), memory_(memory), operators_(operators), watch_(watch),
         calls_(graph::call_backend(runs, [this](std::unique_ptr<graph::Call> call) { on_call(std::move(call)); })) {}
   Backend& backend() { return *calls_; }
@@ -87,15 +87,15 @@ class Watcher final : public ThreadObserver {
 
   std::vector<Explanation::Kernel> kernels;
   std::vector<Explanation::Call> calls;
-  detail::WatchedCalls recorded;
+  graph::Calls recorded;
 
  private:
   void on_call(std::unique_ptr<graph::Call> recorded_call) {
     const int64_t bytes = begin(std::move(recorded_call));
     graph::Call& call = *recorded.back();
-    if (watch_) watch_->on_call(call, /*has_run=*/false);
+    watch_.on_call(call, /*has_run=*/false);
     call.run(runs_);
-    if (watch_) watch_->on_call(call, /*has_run=*/true);
+    watch_.on_call(call, /*has_run=*/true);
     if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // the optimizer's kernel reports no bytes
       kernels.back().bytes = bytes;
     memory_.calls = calls.size();
@@ -128,7 +128,7 @@ class Watcher final : public ThreadObserver {
   Backend& runs_;
   WatchedMemory& memory_;
   const OpenOperators& operators_;
-  detail::StepWatch* const watch_;
+  detail::StepWatch& watch_;
   const std::unique_ptr<Backend> calls_;
   std::map<const void*, size_t> writers_;  // last call that wrote to an address from before the watched steps
 };
@@ -281,28 +281,27 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
     if (saved.until.empty()) saved.until = "the end of the step";
     saved.at_peak = block.from <= memory.peak_tick() && memory.peak_tick() < block.to;
   }
-  const auto larger = [](const auto& a, const auto& b) { return a.bytes > b.bytes; };
-  std::ranges::stable_sort(explanation.saved, larger);
-  std::ranges::stable_sort(explanation.leaks, larger);
+  std::ranges::stable_sort(explanation.saved, std::greater(), &Explanation::Saved::bytes);
+  std::ranges::stable_sort(explanation.leaks, std::greater(), &Explanation::Leak::bytes);
 }
 
 /// Runs steps and records their calls and memory blocks. Returns the calls of the last step.
-detail::WatchedCalls watch_steps(Explanation& explanation, Device device, Backend& backend,
-                                 const std::function<void()>& step, detail::StepWatch* watch) {
+graph::Calls watch_steps(Explanation& explanation, Device device, Backend& backend, const std::function<void()>& step,
+                         detail::StepWatch& watch) {
   const auto memory = std::make_shared<WatchedMemory>(device);
   const OpenOperators operators;
   Watcher watcher(backend, *memory, operators, watch);
   {
     const BackendGuard guard(watcher.backend());
-    const detail::MemoryScope scope(memory.get());
+    const ScopedValue<RecordedMemory*> scope(gradus::detail::recorded_memory, memory.get());
     const Ref<SavedWatcher> saved = make_ref<SavedWatcher>(*memory, watch);
     memory->operators = &operators;
     for (int i = 0; i < kWatchedSteps; ++i) {
       watcher.clear();
       memory->begin_step(i);
-      if (watch) watch->begin_step(*memory);
+      watch.begin_step(*memory);
       step();
-      if (watch) watch->end_step();
+      watch.end_step();
     }
     memory->operators = nullptr;
   }
@@ -344,10 +343,11 @@ double Explanation::kernel_seconds() const {
 }
 
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options) {
-  return detail::explain(step, options, nullptr);
+  detail::StepWatch none;
+  return detail::explain(step, options, none);
 }
 
-Explanation detail::explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch) {
+Explanation detail::explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch& watch) {
   const OpContext* const outer = OpContext::current();
   GRADUS_CHECK(options.warm_up() >= 1 && options.steps() >= 1, ValueError,
                "explain needs at least one step to warm up and one to time, got ", options.warm_up(), " and ",
@@ -360,7 +360,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
   Explanation explanation;
   explanation.roofline = measure_roofline(device);
   for (int i = 0; i < options.warm_up(); ++i) step();
-  const detail::WatchedCalls calls = watch_steps(explanation, device, backend, step, watch);
+  const graph::Calls calls = watch_steps(explanation, device, backend, step, watch);
   step();  // the new gradients replace those that WatchedMemory allocated
   if (device.is_cuda()) time_captured_step(explanation, step, options.steps());
   else time_steps(explanation, step, options.steps());
@@ -372,7 +372,7 @@ Explanation detail::explain(const std::function<void()>& step, const ExplainOpti
 // ---- The limits of a device ----
 
 double Roofline::seconds_at_least(int64_t bytes, int64_t flops) const {
-  const auto fits = std::ranges::find_if(levels, [&](const Level& level) { return bytes <= level.bytes; });
+  const auto fits = std::ranges::lower_bound(levels, bytes, {}, &Level::bytes);
   const double bandwidth = levels.empty() ? INFINITY : fits == levels.end() ? levels.back().bandwidth : fits->bandwidth;
   return std::max(static_cast<double>(bytes) / bandwidth, peak > 0 ? static_cast<double>(flops) / peak : 0);
 }

@@ -5,19 +5,16 @@
 #include <algorithm>
 #include <cstdarg>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <gradus/autograd/node.h>
-#include <gradus/core/formulas/integers.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
@@ -47,24 +44,22 @@ double least_seconds(int count, const std::function<void()>& work);
 /// Captures work() on a GPU and replays it. Returns the seconds of the fastest of `count` replays.
 double least_captured_seconds(int count, const std::function<void()>& work);
 
-/// The recorded calls that Explanation::calls describes, with their arguments.
-using WatchedCalls = std::vector<std::unique_ptr<graph::Call>>;
-
 class WatchedMemory;
 
-/// Callbacks for the steps that explain() watches. The explanation describes only the last of these steps.
+/// Callbacks for the steps that explain() watches. The explanation describes only the last of these steps. The default
+/// of each function does nothing.
 class StepWatch {
  public:
   virtual ~StepWatch() = default;
-  virtual void begin_step(WatchedMemory& memory) = 0;
-  virtual void end_step() = 0;
+  virtual void begin_step(WatchedMemory&) {}
+  virtual void end_step() {}
   /// Called before each call of a backend's kernel (has_run is false) and after it (has_run is true).
-  virtual void on_call(graph::Call& call, bool has_run) = 0;
+  virtual void on_call(graph::Call&, bool /*has_run*/) {}
   /// Called when the forward pass saves an array for the backward pass.
-  virtual void on_saved(const Array& array) = 0;
+  virtual void on_saved(const Array&) {}
 };
-/// training::explain() with callbacks; `watch` may be null.
-Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch* watch);
+/// training::explain() with callbacks.
+Explanation explain(const std::function<void()>& step, const ExplainOptions& options, StepWatch& watch);
 
 /// Appends formatted text of at most 1,023 characters to `text`.
 [[gnu::format(printf, 2, 3)]] inline void print_to(std::string& text, const char* format, ...) {
@@ -94,12 +89,13 @@ std::string filled(std::string_view page, const std::vector<std::string>& conten
 /// The text with HTML's special characters escaped.
 std::string escaped(const std::string& text);
 /// The net as SVG, with a box for each layer or operator. The <rect> of a box has the box's number as "data-box".
-/// Unless `box_of` is null, (*box_of)[i] becomes the number of the box of call i, or SIZE_MAX if the call has no box.
-/// Returns an empty string if there are more than 1,000 boxes.
-std::string picture_of(const Explanation& explanation, std::vector<size_t>* box_of = nullptr);
+/// box_of[i] becomes the number of the box of call i, or SIZE_MAX if the call has no box. Returns an empty string if
+/// there are more than 1,000 boxes.
+std::string picture_of(const Explanation& explanation, std::vector<size_t>& box_of);
 
-/// Fills in Explanation::faster and Explanation::smaller.
-void add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
+/// Fills in Explanation::faster and Explanation::smaller. `calls` are the recorded calls that Explanation::calls
+/// describes, with their arguments.
+void add_proposals(Explanation& explanation, const graph::Calls& calls, Backend& backend,
                    const std::function<void()>& step, const ExplainOptions& options);
 
 // ---- Memory of watched steps: where each block was made, what keeps it, and when it was released ----
@@ -132,13 +128,7 @@ class OpenOperators final : public ThreadObserver {
   std::vector<const char*> open_;
 };
 
-/// During its lifetime, this thread's arrays are allocated by `memory`, or by the runtime if `memory` is null.
-class MemoryScope : ScopedValue<RecordedMemory*> {
- public:
-  explicit MemoryScope(RecordedMemory* memory) : ScopedValue(gradus::detail::recorded_memory, memory) {}
-};
-
-/// Allocates the memory of a thread's arrays, from the system or a GPU, and keeps a history of each block.
+/// Allocates the memory of a thread's arrays from the runtime and keeps a history of each block.
 class WatchedMemory final : public RecordedMemory, public std::enable_shared_from_this<WatchedMemory> {
  public:
   static constexpr size_t kAlive = SIZE_MAX;
@@ -158,7 +148,9 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   explicit WatchedMemory(Device device) : device_(device) {}
   DeviceType type() const override { return device_.type(); }
   std::shared_ptr<void> allocate(size_t bytes) override {
-    char* const data = from_system(bytes);
+    const ScopedValue<RecordedMemory*> unwatched(gradus::detail::recorded_memory, nullptr);
+    DeviceRuntime& system = runtime(device_.type());
+    char* const data = static_cast<char*>(system.allocate(bytes, system.current_stream(device_.index())));
     std::lock_guard lock(mutex_);
     alive_[data] = blocks_.size();
     Block& block = blocks_.emplace_back();
@@ -196,22 +188,6 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
   const OpenOperators* operators = nullptr;  // null while no step is watched
 
  private:
-  char* from_system(size_t bytes) const {
-    constexpr size_t kAlignment = 64;
-    if (device_.is_cuda()) {
-      const MemoryScope unwatched(nullptr);
-      DeviceRuntime& cuda = runtime(device_.type());
-      return static_cast<char*>(cuda.allocate(bytes, cuda.current_stream(device_.index())));
-    }
-    void* const data = bytes < size_t{1} << 62 ? std::aligned_alloc(kAlignment, round_up(bytes, kAlignment)) : nullptr;
-    GRADUS_CHECK(data, OutOfMemoryError, "the cpu has no ", bytes, " bytes");
-    return static_cast<char*>(data);
-  }
-  void to_system(char* data) const noexcept {
-    const MemoryScope unwatched(nullptr);
-    if (device_.is_cuda()) runtime(device_.type()).free(data);
-    else std::free(data);
-  }
   void free(char* data) noexcept {
     std::lock_guard lock(mutex_);
     const auto entry = alive_.find(data);
@@ -220,7 +196,8 @@ class WatchedMemory final : public RecordedMemory, public std::enable_shared_fro
     bytes_ -= counted_bytes(block.bytes, device_.type());
     block.to = ticks_++;
     if (operators && block.step == step) block.to_call = calls, block.until = operators->str();
-    to_system(data);
+    const ScopedValue<RecordedMemory*> unwatched(gradus::detail::recorded_memory, nullptr);
+    runtime(device_.type()).free(data);
   }
 
   const Device device_;

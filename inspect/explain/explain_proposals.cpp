@@ -33,7 +33,7 @@ struct Proposals {
       add_static_step();
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
-      std::ranges::stable_sort(list, [&](const Proposal& a, const Proposal& b) { return a.*figure > b.*figure; });
+      std::ranges::stable_sort(list, std::greater(), figure);
       if (list.size() > kProposals) list.resize(kProposals);
     };
     keep_best(explanation.faster, &Proposal::seconds);
@@ -152,10 +152,8 @@ struct Proposals {
     graph::for_each_view(call, [&](auto& view, bool) {
       if (is_image(view))
         view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
-      int64_t last = 0;  // position of the last element
-      for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
-      arrays.push_back(Array::empty({std::max<int64_t>(last, 0) + 1}, view.dtype, view.device));
-      ops::fill(arrays.back(), 0);
+      const int64_t bytes = std::max<int64_t>(graph::extent_of(view).end, 1);
+      arrays.push_back(ops::zeros({bytes}, DType::u8, view.device));
       view.data = arrays.back().data();
     });
     const auto run = [&] { call.run(backend); };
@@ -214,7 +212,7 @@ struct Proposals {
   }
 
   Explanation& explanation;
-  const detail::WatchedCalls& calls;
+  const graph::Calls& calls;
   Backend& backend;
   const std::function<void()>& step;
   const ExplainOptions& options;
@@ -224,7 +222,7 @@ struct Proposals {
 
 }  // namespace
 
-void detail::add_proposals(Explanation& explanation, const WatchedCalls& calls, Backend& backend,
+void detail::add_proposals(Explanation& explanation, const graph::Calls& calls, Backend& backend,
                            const std::function<void()>& step, const ExplainOptions& options) {
   Proposals{explanation, calls, backend, step, options}.add();
 }

@@ -141,27 +141,24 @@ std::string detail::filled(std::string_view page, const std::vector<std::string>
 }
 
 std::string detail::escaped(const std::string& text) {
+  static const std::map<char, std::string> marks = {{'&', "&amp;"}, {'<', "&lt;"}, {'>', "&gt;"}, {'"', "&quot;"}};
   std::string result;
-  for (const char c : text) switch (c) {
-      case '&': result += "&amp;"; break;
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
-    }
+  for (const char c : text) {
+    const auto mark = marks.find(c);
+    result += mark == marks.end() ? std::string(1, c) : mark->second;
+  }
   return result;
 }
 
 // Draws each box below all boxes whose results it reads, and lines from these boxes to it. The redder a box, the larger
 // its share of the step's time.
-std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>* box_of) {
+std::string detail::picture_of(const Explanation& explanation, std::vector<size_t>& box_of) {
   const auto fitting = [](const std::string& title) {  // cuts the beginning, because the end is more specific
     constexpr size_t kMost = 44;
     return escaped(title.size() > kMost ? "\u2026" + title.substr(title.size() - kMost + 1) : title);
   };
   constexpr size_t kWidth = 330, kHeight = 40, kStepX = 350, kStepY = 62, kMargin = 90, kMostBoxes = 1000;
-  std::vector<size_t> own;
-  const std::vector<Box> boxes = boxes_of(explanation, box_of ? *box_of : own);
+  const std::vector<Box> boxes = boxes_of(explanation, box_of);
   if (boxes.size() > kMostBoxes) return "";
   size_t ranks = 0, columns = 0;
   double most = 0;
@@ -255,10 +252,11 @@ std::string Explanation::html(const std::string& title) const {
   const auto proposal_row = [](const Proposal& one) { return row_of({one.change, figure_of(one), one.basis}); };
   const auto paragraph = [](const std::string& note) { return "<p>" + escaped(note) + "</p>\n"; };
   const std::string gaps = number("%.4f", 1e3 * between_seconds);
+  std::vector<size_t> box_of;
   return detail::filled(
       kExplainPage,
       {escaped(title), escaped(title), escaped(summary_of(*this)), text_of(faster, proposal_row),
-       text_of(smaller, proposal_row), text_of(notes, paragraph), detail::picture_of(*this),
+       text_of(smaller, proposal_row), text_of(notes, paragraph), detail::picture_of(*this, box_of),
        text_of(kernels, kernel_row), row_of({"", "", "between kernels", "", "", "", "", "", "", "", gaps, ""}),
        format_bytes(peak_bytes), std::to_string(peak_call), text_of(saved, saved_row),
        leaks.empty() ? "" : "<h2>Kept from step to step</h2>\n<table>" + text_of(leaks, leak_row) + "</table>\n"});

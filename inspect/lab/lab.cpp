@@ -25,17 +25,15 @@ std::string first_numbers(const View& x, int64_t count) {
   std::string text;
   count = std::min(count, x.numel());
   visit(x.dtype, [&]<class T>() {
+    using Real = std::conditional_t<std::is_same_v<T, double>, double, float>;
+    using Number = std::conditional_t<std::is_integral_v<T>, int64_t, Real>;
     for (int64_t i = 0; i < count; ++i) {
       int64_t rest = i, offset = 0;
       for (int d = x.ndim() - 1; d >= 0; rest /= x.shape[d], --d) offset += rest % x.shape[d] * x.strides[d];
       const T element = x.as<T>()[offset];
-      char number[32];
-      std::to_chars_result end{};
-      if constexpr (std::is_same_v<T, double>) end = std::to_chars(number, number + sizeof number, element);
-      else if constexpr (std::is_integral_v<T>)
-        end = std::to_chars(number, number + sizeof number, static_cast<int64_t>(element));
-      else end = std::to_chars(number, number + sizeof number, static_cast<float>(element));
-      text.append(i > 0 ? " " : "").append(number, end.ptr);
+      char digits[32];
+      char* const end = std::to_chars(digits, digits + sizeof digits, static_cast<Number>(element)).ptr;
+      text.append(i > 0 ? " " : "").append(digits, end);
     }
   });
   return text;
@@ -54,7 +52,7 @@ std::string numbers_of(const View& x) {
 }
 
 /// Records the calls, blocks and saved arrays of the last watched step.
-class LabWatch final : public detail::StepWatch {
+class LabWatch final : public detail::StepWatch, graph::ArgumentVisitor {
  public:
   LabWatch(LabRecording& recording, const nn::Module* net) : recording_(recording), net_(net) {}
 
@@ -69,27 +67,13 @@ class LabWatch final : public detail::StepWatch {
   }
 
   void on_call(graph::Call& call, bool has_run) override {
-    struct Operands final : graph::ArgumentVisitor {
-      Operands(LabWatch& watch, std::vector<LabRecording::Operand>& list, bool has_run)
-          : watch(watch), list(list), has_run(has_run) {}
-      void operand(const std::string& name, const View& view) override { see(name, view, false); }
-      void operand(const std::string& name, const MutableView& view) override { see(name, view, true); }
-      void see(const std::string& name, const View& view, bool is_written) {
-        if (view.numel() == 0 || !view.data) return;
-        if (!has_run)
-          list.push_back({name, watch.number_of(view.data), view.dtype, view.shape, is_written,
-                          is_written ? "" : numbers_of(view)});
-        else if (is_written) list[at].values = numbers_of(view);
-        ++at;
-      }
-      LabWatch& watch;
-      std::vector<LabRecording::Operand>& list;
-      const bool has_run;
-      size_t at = 0;
-    };
-    if (!has_run) recording_.calls.emplace_back().tick = memory_->tick(), last_ = call.origin;
-    Operands operands(*this, recording_.calls.back().operands, has_run);
-    call.visit_arguments(operands);
+    if (!has_run) {
+      recording_.calls.emplace_back().tick = memory_->tick();
+      last_ = call.origin;
+    }
+    has_run_ = has_run;
+    next_operand_ = 0;
+    call.visit_arguments(*this);
   }
 
   void on_saved(const Array& array) override {
@@ -124,6 +108,15 @@ class LabWatch final : public detail::StepWatch {
   }
 
  private:
+  void operand(const std::string& name, const View& view, bool is_written) override {
+    if (view.numel() == 0 || !view.data) return;
+    std::vector<LabRecording::Operand>& operands = recording_.calls.back().operands;
+    if (!has_run_)
+      operands.push_back(
+          {name, number_of(view.data), view.dtype, view.shape, is_written, is_written ? "" : numbers_of(view)});
+    else if (is_written) operands[next_operand_].values = numbers_of(view);
+    ++next_operand_;
+  }
   size_t number_of_block(const detail::WatchedMemory::Block& block) {
     const auto place = static_cast<size_t>(&block - memory_->blocks().data());
     const auto [entry, is_new] = numbers_.try_emplace(place, recording_.blocks.size());
@@ -156,6 +149,8 @@ class LabWatch final : public detail::StepWatch {
   std::map<size_t, size_t> numbers_;        // indices in recording_.blocks by indices in memory_->blocks()
   std::map<const void*, Outside> outside_;  // memory from before the first watched step, by its end address
   graph::Origin last_;                      // origin of the last call
+  bool has_run_ = false;                    // whether operand() is called after the call
+  size_t next_operand_ = 0;                 // index of the operand that operand() receives next
 };
 
 /// The rows and texts of a page have at most this many bytes. Further rows are left out.
@@ -269,7 +264,7 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
   LabRecording recording;
   LabWatch watch(recording, net);
   ExplainOptions without_proposals = options;
-  recording.explanation = detail::explain(step, without_proposals.proposals(false), &watch);
+  recording.explanation = detail::explain(step, without_proposals.proposals(false), watch);
   return recording;
 }
 
@@ -277,7 +272,7 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
 
 void gradus::write_lab(const training::LabRecording& recording, const std::string& path, const std::string& title) {
   std::vector<size_t> boxes;
-  std::string picture = training::detail::picture_of(recording.explanation, &boxes);
+  std::string picture = training::detail::picture_of(recording.explanation, boxes);
   if (picture.empty()) picture = "<p>The net has more parts than can be drawn.</p>";
   training::write_page(path, title, picture, training::data_of(recording, boxes));
 }

@@ -74,7 +74,8 @@ inline Tensor parameters_to_vector(const std::vector<Tensor>& parameters) {
 inline void vector_to_parameters(const Tensor& vector, const std::vector<Tensor>& parameters) {
   int64_t at = 0;
   for (const Tensor& parameter : parameters) {
-    parameter.set_data(vector.detach().narrow(0, at, parameter.numel()).reshape(parameter.sizes()).clone());
+    const Tensor part = vector.detach().narrow(0, at, parameter.numel());
+    parameter.set_data(part.reshape(parameter.sizes()).clone());
     at += parameter.numel();
   }
   GRADUS_CHECK(at == vector.numel(), ShapeError, "the parameters have ", at, " elements, the vector ", vector.numel());
@@ -137,7 +138,7 @@ class ArrayRef : public std::span<const T> {
   ArrayRef slice(size_t first, size_t count) const { return {this->data() + first, count}; }
   ArrayRef slice(size_t first) const { return slice(first, this->size() - first); }
   /// Returns true if the elements are equal.
-  bool equals(ArrayRef other) const { return std::equal(this->begin(), this->end(), other.begin(), other.end()); }
+  bool equals(ArrayRef other) const { return std::ranges::equal(*this, other); }
   std::vector<T> vec() const { return {this->begin(), this->end()}; }  ///< a copy
   operator std::vector<T>() const { return vec(); }                    // NOLINT(google-explicit-constructor)
   friend bool operator==(ArrayRef a, ArrayRef b) { return a.equals(b); }
@@ -183,7 +184,8 @@ struct Reduction {
                                      Sum = gradus::Reduction::sum;
 };
 
-inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16, kI64 = kInt64, kI32 = kInt32, kU8 = kUInt8;
+inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16;
+inline constexpr DType kI64 = kInt64, kI32 = kInt32, kU8 = kUInt8;
 
 inline int get_num_threads() { return num_threads(); }
 
@@ -202,7 +204,7 @@ class ExpandingArray {
   ExpandingArray(std::initializer_list<T> values) : ExpandingArray(std::vector<T>(values)) {}  // NOLINT
   ExpandingArray(const std::vector<T>& values) {                                               // NOLINT
     GRADUS_CHECK(values.size() == D, ValueError, "expected ", D, " numbers, got ", values.size());
-    for (size_t i = 0; i < D; ++i) values_[i] = values[i];
+    std::copy_n(values.begin(), D, values_.begin());
   }
   ExpandingArray(T value) { values_.fill(value); }                     // NOLINT(google-explicit-constructor)
   ExpandingArray(const std::array<T, D>& values) : values_(values) {}  // NOLINT(google-explicit-constructor)
@@ -331,43 +333,17 @@ inline Tensor group_norm(const Tensor& x, int64_t num_groups, const Tensor& weig
 using gradus::load;
 using gradus::save;
 
-namespace detail {
-
-/// Writes a value to the archive: a tensor under the name "tensor", the tensors of a vector as "0", "1", …. A module,
-/// an optimizer (momenta, step counts, learning rates) and a sampler have their own save(archive).
-template <class T>
-void write(serialize::OutputArchive& archive, const T& value) {
+/// Saves to a file, a stream, or a function that receives bytes: a tensor under the name "tensor", the tensors of a
+/// vector as "0", "1", …. A module, an optimizer (momenta, step counts, learning rates) and a sampler have their own
+/// save(archive).
+template <class T = std::vector<Tensor>, class To>  // the default is for calls such as save({a, b}, path)
+void save(const T& value, To&& to) {
+  serialize::OutputArchive archive;
   if constexpr (std::is_same_v<T, Tensor>) archive.write("tensor", value);
   else if constexpr (std::is_same_v<T, std::vector<Tensor>>)
     for (size_t i = 0; i < value.size(); ++i) archive.write(std::to_string(i), value[i]);
   else if constexpr (requires { value.save(archive); }) value.save(archive);
   else value->save(archive);
-}
-
-template <class T>
-void read(serialize::InputArchive& archive, T& value, std::optional<Device> device) {
-  if constexpr (std::is_same_v<T, Tensor>) {
-    value = Tensor();
-    archive.read("tensor", value);
-  } else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
-    value.assign(archive.keys().size(), Tensor());
-    for (size_t i = 0; i < value.size(); ++i) archive.read(std::to_string(i), value[i]);
-  } else if constexpr (requires { value.load(archive); }) {
-    value.load(archive);
-  } else {
-    value->load(archive);
-    if constexpr (requires { value->to(*device); })
-      if (device) value->to(*device);
-  }
-}
-
-}  // namespace detail
-
-/// Saves to a file, a stream, or a function that receives bytes.
-template <class T = std::vector<Tensor>, class To>  // the default is for calls such as save({a, b}, path)
-void save(const T& value, To&& to) {
-  serialize::OutputArchive archive;
-  detail::write(archive, value);
   archive.save_to(std::forward<To>(to));
 }
 
@@ -381,7 +357,19 @@ void load(T& value, From&&... from) {
   std::optional<Device> device;
   auto& last = std::get<sizeof...(From) - 1>(std::tie(from...));
   if constexpr (sizeof...(From) > 1 && std::is_convertible_v<decltype(last), std::optional<Device>>) device = last;
-  detail::read(archive, value, device);
+  if constexpr (std::is_same_v<T, Tensor>) {
+    value = Tensor();
+    archive.read("tensor", value);
+  } else if constexpr (std::is_same_v<T, std::vector<Tensor>>) {
+    value.assign(archive.keys().size(), Tensor());
+    for (size_t i = 0; i < value.size(); ++i) archive.read(std::to_string(i), value[i]);
+  } else if constexpr (requires { value.load(archive); }) {
+    value.load(archive);
+  } else {
+    value->load(archive);
+    if constexpr (requires { value->to(*device); })
+      if (device) value->to(*device);
+  }
 }
 }  // namespace torch
 

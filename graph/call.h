@@ -11,7 +11,6 @@
 
 #include <gradus/core/array/scalar.h>
 #include <gradus/core/array/view.h>
-#include <gradus/core/error.h>
 #include <gradus/graph/origin.h>
 
 namespace gradus {

@@ -7,8 +7,6 @@
 // https://github.com/onnx/onnx/blob/main/docs/IR.md, operators of opset 17.
 #pragma once
 
-#include <cmath>
-
 #include <gradus/core/ops/ops.h>
 #include <gradus/onnx/values.h>
 
@@ -105,10 +103,9 @@ class Exporter {
   Names read_broadcast(const Names& names) {
     uint32_t repeated = ~0u;
     for (const std::string& name : names) {
-      uint32_t mask = 0;
-      const StridedLayout& layout = operand(name).layout;
-      for (int i = 0; i < layout.ndim(); ++i) mask |= static_cast<uint32_t>(layout.strides[i] == 0) << i;
-      repeated &= mask;
+      const Strides& strides = operand(name).layout.strides;
+      for (int i = 0; i < strides.size(); ++i)
+        if (strides[i] != 0) repeated &= ~(1u << i);
     }
     Names read_values;
     for (const std::string& name : names) read_values.push_back(read(name, read_values.empty() ? ~repeated : ~0u));

@@ -108,7 +108,8 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
   for (int i = 0; i < axes.size(); ++i) {
     const int at = static_cast<int>(axes[i]);
     if (i >= count) {
-      inner.push_back(axes[i]), last_inner += (wanted.shape[at] - 1) * wanted.strides[at];
+      inner.push_back(axes[i]);
+      last_inner += (wanted.shape[at] - 1) * wanted.strides[at];
     } else {
       if (row.size() + 1 >= kMaxDims || !cut(wanted.strides[at], wanted.shape[at])) return false;
       place[at] = row.size() - 1;
@@ -288,8 +289,10 @@ std::string Values::read_reversed(const Call* call, Operand operand) {
   for (int i = 0; i < operand.layout.ndim(); ++i) {
     if (operand.layout.strides[i] >= 0) continue;
     operand.layout.strides[i] = -operand.layout.strides[i];
-    axes.push_back(i), last.push_back(-1), before_first.push_back(std::numeric_limits<int64_t>::min()),
-        steps.push_back(-1);
+    axes.push_back(i);
+    last.push_back(-1);
+    before_first.push_back(std::numeric_limits<int64_t>::min());
+    steps.push_back(-1);
   }
   const std::string forwards = read(call, operand);
   return model_.add(call, "Slice",

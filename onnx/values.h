@@ -46,7 +46,12 @@ class ViewChain {
   ViewChain(Model& model, const Call* call, std::string value, Dims shape)
       : model_(model), call_(call), value_(std::move(value)), shape_(shape), made_(shape) {}
 
-  const std::string& value() { return make(), value_; }
+  /// The value after all operations. Adds a Reshape node if the last reshape() has not been done yet.
+  const std::string& value() {
+    if (!(shape_ == made_)) value_ = model_.add(call_, "Reshape", {value_, model_.add_sizes(shape_)});
+    made_ = shape_;
+    return value_;
+  }
   void transpose(const Dims& order) {
     Dims shape = order;
     bool moves = false;
@@ -65,7 +70,9 @@ class ViewChain {
     Dims axes, from, to, by;
     for (int i = 0; i < shape.size(); ++i) {
       if (shape[i] == shape_[i]) continue;
-      axes.push_back(i), from.push_back(starts[i]), by.push_back(steps[i]);
+      axes.push_back(i);
+      from.push_back(starts[i]);
+      by.push_back(steps[i]);
       to.push_back(starts[i] + (shape[i] - 1) * steps[i] + 1);
     }
     if (!axes.empty()) add("Slice", {from, to, axes, by}, {}, shape);
@@ -74,9 +81,8 @@ class ViewChain {
   void gather(const Array& places) {
     Dims shape(shape_.begin(), static_cast<size_t>(shape_.size() - 1));
     for (int64_t size : places.shape()) shape.push_back(size);
-    make();
     const int64_t axis = shape_.size() - 1;
-    value_ = model_.add(call_, "Gather", {value_, model_.add_constant(places)}, {{"axis", axis}});
+    value_ = model_.add(call_, "Gather", {value(), model_.add_constant(places)}, {{"axis", axis}});
     shape_ = made_ = shape;
   }
   void expand(const Dims& shape) {
@@ -84,13 +90,8 @@ class ViewChain {
   }
 
  private:
-  void make() {  // adds a Reshape node if the last reshape() has not been done yet
-    if (!(shape_ == made_)) value_ = model_.add(call_, "Reshape", {value_, model_.add_sizes(shape_)});
-    made_ = shape_;
-  }
   void add(const std::string& op, const std::vector<Dims>& sizes, Attributes attributes, const Dims& shape) {
-    make();
-    Names inputs = {value_};
+    Names inputs = {value()};
     for (const Dims& numbers : sizes) inputs.push_back(model_.add_sizes(numbers));
     value_ = model_.add(call_, op, std::move(inputs), std::move(attributes));
     shape_ = made_ = shape;
@@ -98,7 +99,7 @@ class ViewChain {
   Model& model_;
   const Call* const call_;
   std::string value_;
-  Dims shape_, made_;  // shapes of the view and of value_; they differ until make() adds the node of a reshape
+  Dims shape_, made_;  // shapes of the view and of value_; they differ until value() adds the node of a reshape
 };
 
 /// The values in the buffers of a recording, as lists of regions that do not overlap.

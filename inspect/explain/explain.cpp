@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <deque>
 #include <map>
 
@@ -245,10 +244,8 @@ void time_captured_step(Explanation& explanation, const std::function<void()>& s
   for (double& seconds : least) sum += seconds = std::max(seconds - empty, 0.0);
   const double scale = sum > explanation.step_seconds ? explanation.step_seconds / sum : 1;
   if (scale < 1) {
-    char note[96];
-    std::snprintf(note, sizeof note, "kernels take %.0f %% of the step with events around them: scaled to it",
-                  100 / scale);
-    explanation.notes.emplace_back(note);
+    detail::print_to(explanation.notes.emplace_back(),
+                     "kernels take %.0f %% of the step with events around them: scaled to it", 100 / scale);
   }
   for (size_t k = 0; k < least.size(); ++k) explanation.kernels[k].seconds = scale * least[k];
   explanation.between_seconds = explanation.step_seconds - scale * sum;

@@ -3,7 +3,6 @@
 // that they would remove.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <map>
 
 #include <gradus/core/ops/ops.h>
@@ -30,7 +29,8 @@ struct Proposals {
     if (options.proposals()) {
       add_layout();
       if (!on_gpu) add_thread_count();
-      add_static_step();
+      if (explanation.leaks.empty()) add_static_step();
+      else explanation.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep");
     }
     const auto keep_best = [](std::vector<Proposal>& list, auto figure) {
       std::ranges::stable_sort(list, std::greater(), figure);
@@ -78,9 +78,9 @@ struct Proposals {
       beyond += kernel.seconds * (1 - kernel.roofline), all += kernel.seconds;
     }
     for (const auto& [name, seconds] : slow) {
-      char text[64];
-      std::snprintf(text, sizeof text, ", at %.2g %% of the roofline", 100 * (1 - seconds.first / seconds.second));
-      faster("a faster kernel for " + name + text, seconds.first, "time beyond the roofline");
+      std::string change = "a faster kernel for " + name;
+      detail::print_to(change, ", at %.2g %% of the roofline", 100 * (1 - seconds.first / seconds.second));
+      faster(change, seconds.first, "time beyond the roofline");
     }
   }
 
@@ -108,10 +108,9 @@ struct Proposals {
     double seconds = 0;
     for (const Explanation::Kernel& kernel : explanation.kernels)
       if (!kernel.backward && detail::is_inside(kernel.module, most->first)) seconds += kernel.seconds;
-    char text[64];
-    std::snprintf(text, sizeof text, ", for %.3g ms more", 1e3 * seconds);
-    smaller("recompute layer '" + most->first + "' in the backward pass: autograd::checkpoint" + text, most->second,
-            "saved for it at the peak");
+    std::string change = "recompute layer '" + most->first + "' in the backward pass: autograd::checkpoint";
+    detail::print_to(change, ", for %.3g ms more", 1e3 * seconds);
+    smaller(change, most->second, "saved for it at the peak");
   }
 
   void add_half_types() {
@@ -192,8 +191,6 @@ struct Proposals {
   }
 
   void add_static_step() {
-    if (!explanation.leaks.empty())
-      return explanation.notes.emplace_back("a step whose tensors are kept cannot be a StaticStep"), void();
     try {
       graph::Recorder recorder(device);
       step();

@@ -180,8 +180,9 @@ inline DType scalarTypeToTypeMeta(DType type) { return type; }  ///< returns its
 
 /// LibTorch's spelling of the enumerators: torch::Reduction::Sum.
 struct Reduction {
-  static constexpr gradus::Reduction None = gradus::Reduction::none, Mean = gradus::Reduction::mean,
-                                     Sum = gradus::Reduction::sum;
+  static constexpr auto None = gradus::Reduction::none;
+  static constexpr auto Mean = gradus::Reduction::mean;
+  static constexpr auto Sum = gradus::Reduction::sum;
 };
 
 inline constexpr DType kF32 = kFloat32, kF64 = kFloat64, kF16 = kFloat16;

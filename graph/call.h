@@ -65,10 +65,11 @@ struct Operand {
   bool is_written = false;  ///< true also if it is both read and written
 };
 
-/// One allocation of a kernel's workspace: its size, and its offset in the part of the arena that is reserved for the
-/// workspace of the call.
-struct ScratchPiece {
-  size_t bytes = 0, offset = 0;
+/// Memory that is in use from time `first` to time `last`, both included.
+struct Interval {
+  size_t bytes;
+  int64_t first, last;
+  size_t offset = 0;  ///< position in a block of memory, set by place() (memory_plan.h)
 };
 
 class Call {
@@ -94,7 +95,7 @@ class Call {
   int64_t workspace_bytes = 0;    ///< peak of the memory that the kernel allocates for itself
   /// The kernel's workspace allocations in order, and the bytes that they need together. Filled only for a GPU, where
   /// the workspace is a part of the graph's arena (memory_plan.h).
-  std::vector<ScratchPiece> scratch;
+  std::vector<Interval> scratch;
   size_t scratch_bytes = 0;
 };
 

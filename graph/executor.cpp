@@ -23,7 +23,7 @@ class ScratchSlots final : public RecordedMemory {
   bool is_watched() const override { return true; }
 
  private:
-  std::span<const ScratchPiece> pieces_;
+  std::span<const Interval> pieces_;
   char* slot_ = nullptr;
   size_t next_ = 0;
   const ScopedValue<RecordedMemory*> scope_{gradus::detail::recorded_memory, this};
@@ -64,11 +64,6 @@ void Executor::advance_generator() {
   graph_.backend_->fill(graph_.offset_, Scalar(offset));
 }
 
-void Executor::run_calls() {
-  each_call([this](Call& call) { call.run(*graph_.backend_); });
-  count_replay();
-}
-
 void Executor::run_calls_with_scratch() {
   ScratchSlots slots;
   auto offset = plan_.scratch.begin();
@@ -78,7 +73,12 @@ void Executor::run_calls_with_scratch() {
   });
 }
 
-void Executor::run_captured() {
+void Executor::run() {
+  advance_generator();
+  if (graph_.device_.is_cpu()) {
+    each_call([this](Call& call) { call.run(*graph_.backend_); });
+    return count_replay();
+  }
   const DeviceGuard guard(graph_.device_);
   if (runs_ == 0) {
     run_calls_with_scratch();

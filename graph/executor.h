@@ -15,11 +15,7 @@ class Executor {
   /// Runs the step. External buffers are read and written in place. Random numbers are those that the eager step would
   /// draw from the default generator. On a GPU the first run launches the kernels one by one, so that they are loaded
   /// and libraries choose algorithms. The second run captures the kernels; this run and later ones replay the capture.
-  void run() {
-    advance_generator();
-    if (graph_.device_.is_cuda()) run_captured();
-    else run_calls();
-  }
+  void run();
   /// Runs the step by calling f(call) for each call in order; f must run the call. f may change the addresses of the
   /// call's operands with place(call, device, …) if it restores them with place(call).
   template <class F>
@@ -50,9 +46,7 @@ class Executor {
     }
   }
   void advance_generator();
-  void run_calls();
   void run_calls_with_scratch();
-  void run_captured();
 
   Graph graph_;
   MemoryPlan plan_;

@@ -6,13 +6,6 @@
 
 namespace gradus::graph {
 
-/// Memory that is in use from time `first` to time `last`, both included.
-struct Interval {
-  size_t bytes;
-  int64_t first, last;
-  size_t offset = 0;
-};
-
 /// Sets the offset of each interval and returns the bytes that all of them need together. Intervals are placed one
 /// after the other, each at the lowest offset where it overlaps no earlier one. Several orders are tried: by bytes, by
 /// duration and by their product, each repeatedly with the interval that reaches the highest address moved to the

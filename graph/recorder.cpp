@@ -201,7 +201,7 @@ void Recorder::find_workspace(Call& call) {
   call.workspace_bytes = static_cast<int64_t>(peak_of(intervals).bytes);
   if (graph_.device_.is_cpu()) return;
   call.scratch_bytes = place(intervals);
-  for (const Interval& interval : intervals) call.scratch.push_back({interval.bytes, interval.offset});
+  call.scratch = std::move(intervals);
 }
 
 // A dry run on the CPU still writes single values outside of the skipped loops, for example the sum of all chunks. So

@@ -229,12 +229,8 @@ Profiler::MemoryPeak Profiler::memory_peak() const {
 
 std::string Profiler::table(size_t rows) const {
   const std::vector<Row> operators = this->operators(), kernels = this->kernels();
-  const auto total_of = [](const std::vector<Row>& list) {
-    double total = 0;
-    for (const Row& row : list) total += row.self_seconds;
-    return total;
-  };
-  const double in_operators = total_of(operators), in_kernels = total_of(kernels);
+  const double in_operators = detail::sum_of(operators, &Row::self_seconds);
+  const double in_kernels = detail::sum_of(kernels, &Row::self_seconds);
   std::string text;
   print_to(text, "%.3f s, of which operators %.3f s (%.1f %%) and their kernels %.3f s (%.1f %%)\n", seconds(),
            in_operators, share(in_operators, seconds()), in_kernels, share(in_kernels, seconds()));

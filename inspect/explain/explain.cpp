@@ -78,7 +78,9 @@ class Watcher final : public ThreadObserver {
     kernel.name = event.name, kernel.backend = event.backend, kernel.implementation = event.implementation;
     kernel.reason = event.reason, kernel.bytes = event.bytes, kernel.flops = event.flops;
     kernel.shapes.assign(event.shapes, event.shapes + event.shape_count);
-    kernel.op = operators_.name(), kernel.module = ModuleFrame::current_path(), kernel.backward = operators_.backward();
+    kernel.op = operators_.name();
+    kernel.module = ModuleFrame::current_path();
+    kernel.backward = operators_.backward();
     kernel.seconds = event.seconds;
     kernel.call = std::max<size_t>(calls.size(), 1) - 1;
   }
@@ -90,20 +92,8 @@ class Watcher final : public ThreadObserver {
 
  private:
   void on_call(std::unique_ptr<graph::Call> recorded_call) {
-    const int64_t bytes = begin(std::move(recorded_call));
-    graph::Call& call = *recorded.back();
-    watch_.on_call(call, /*has_run=*/false);
-    call.run(runs_);
-    watch_.on_call(call, /*has_run=*/true);
-    if (std::string_view(call.name) == "optimizer_step" && !kernels.empty())  // the optimizer's kernel reports no bytes
-      kernels.back().bytes = bytes;
-    memory_.calls = calls.size();
-  }
-
-  /// Records a call that is about to run. Returns the bytes of its operands.
-  int64_t begin(std::unique_ptr<graph::Call> recorded_call) {
     const size_t number = calls.size();
-    int64_t bytes = 0;
+    int64_t bytes = 0;  // of the operands
     Explanation::Call& call = calls.emplace_back();
     call.name = recorded_call->name, call.origin = graph::Origin::current();
     call.op = operators_.name(), call.backward = operators_.backward();
@@ -120,8 +110,12 @@ class Watcher final : public ThreadObserver {
       if (block && block->layout.ndim() == 0) block->layout = view;
     });
     recorded_call->origin = call.origin;
+    watch_.on_call(*recorded_call, /*has_run=*/false);
+    recorded_call->run(runs_);
+    watch_.on_call(*recorded_call, /*has_run=*/true);
+    if (call.name == "optimizer_step" && !kernels.empty()) kernels.back().bytes = bytes;  // the kernel reports no bytes
+    memory_.calls = calls.size();
     recorded.push_back(std::move(recorded_call));
-    return bytes;
   }
 
   Backend& runs_;
@@ -180,7 +174,7 @@ class KernelEvents final : public detail::ThreadObserver {
   };
   void on_begin(const ObservedEvent& event) override {
     if (!is_mine(event, ObservedEvent::Kind::kernel)) return;
-    open_.push_back(&kernels_.emplace_back(Timed{event.name, {}}));
+    open_.push_back(&kernels.emplace_back(Timed{event.name, {}}));
     open_.back()->events.before.record();
   }
   void on_end(const ObservedEvent& event) override {
@@ -189,16 +183,9 @@ class KernelEvents final : public detail::ThreadObserver {
     open_.back()->leaf = event.leaf;
     open_.pop_back();
   }
-  /// The innermost kernels, in order.
-  std::vector<const Timed*> leaves() const {
-    std::vector<const Timed*> leaves;
-    for (const Timed& kernel : kernels_)
-      if (kernel.leaf) leaves.push_back(&kernel);
-    return leaves;
-  }
+  std::deque<Timed> kernels;
 
  private:
-  std::deque<Timed> kernels_;
   std::vector<Timed*> open_;
 };
 
@@ -226,7 +213,9 @@ void time_captured_step(Explanation& explanation, const std::function<void()>& s
     cuda::Graph graph;
     KernelEvents observer;
     graph.capture(step);
-    const std::vector<const KernelEvents::Timed*> timed = observer.leaves();
+    std::vector<const KernelEvents::Timed*> timed;  // the innermost kernels, in order
+    for (const KernelEvents::Timed& kernel : observer.kernels)
+      if (kernel.leaf) timed.push_back(&kernel);
     bool same = timed.size() == least.size();
     for (size_t k = 0; same && k < least.size(); ++k)
       same = std::string_view(timed[k]->name) == explanation.kernels[k].name;
@@ -271,7 +260,9 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
       explanation.leaks.push_back({name_of(block.origin), shape, bytes});
     if (block.step != kWatchedSteps - 1 || block.kept_by.empty()) continue;
     Explanation::Saved& saved = explanation.saved.emplace_back();
-    saved.made_by = name_of(block.origin), saved.kept_by = block.kept_by, saved.until = block.until;
+    saved.made_by = name_of(block.origin);
+    saved.kept_by = block.kept_by;
+    saved.until = block.until;
     saved.module = block.module, saved.shape = shape, saved.dtype = block.layout.dtype, saved.bytes = bytes;
     saved.from_call = block.from_call;
     saved.to_call = std::min(block.to_call, explanation.calls.size());
@@ -333,11 +324,7 @@ double detail::least_captured_seconds(int count, const std::function<void()>& wo
   return least;
 }
 
-double Explanation::kernel_seconds() const {
-  double sum = 0;
-  for (const Kernel& kernel : kernels) sum += kernel.seconds;
-  return sum;
-}
+double Explanation::kernel_seconds() const { return detail::sum_of(kernels, &Kernel::seconds); }
 
 Explanation explain(const std::function<void()>& step, const ExplainOptions& options) {
   detail::StepWatch none;

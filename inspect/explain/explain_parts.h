@@ -70,6 +70,14 @@ Explanation explain(const std::function<void()>& step, const ExplainOptions& opt
   text.append(buffer, std::min<size_t>(static_cast<size_t>(std::max(length, 0)), sizeof buffer - 1));
 }
 
+/// The sum of a member over the elements of a list.
+template <class T, class Number>
+Number sum_of(const std::vector<T>& list, Number T::*member) {
+  Number sum = 0;
+  for (const T& element : list) sum += element.*member;
+  return sum;
+}
+
 /// An operator in a layer is named by the layer ("conv2d of features.3"), any other operator by its source line.
 inline std::string name_of(const graph::Origin& origin) {
   return origin.module.empty() ? origin.str() : origin.op + " of " + origin.module;

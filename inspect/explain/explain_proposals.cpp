@@ -124,10 +124,16 @@ struct Proposals {
   // them channels-last.
   void add_layout() {
     double seconds[2] = {};
-    bool is_contiguous = false;
+    bool is_contiguous = false;  // whether one of the images is not channels-last
     for (const auto& call : calls) {
-      if (!takes_images(*call, is_contiguous)) continue;
-      for (const bool channels_last : {false, true}) seconds[channels_last] += seconds_in(*call, channels_last);
+      if (std::string_view(call->name) == "optimizer_step") continue;
+      bool has_images = false;
+      graph::for_each_view(*call, [&](const StridedLayout& layout, bool) {
+        has_images |= is_image(layout);
+        is_contiguous |= is_image(layout) && layout.strides[1] != 1;
+      });
+      for (const bool channels_last : {false, true})
+        if (has_images) seconds[channels_last] += seconds_in(*call, channels_last);
     }
     if (is_contiguous)
       faster("channels-last: net->to(MemoryFormat::channels_last), and the images", seconds[0] - seconds[1],
@@ -135,16 +141,6 @@ struct Proposals {
   }
   static bool is_image(const StridedLayout& layout) {
     return layout.ndim() == 4 && layout.shape[1] > 1 && layout.shape[2] * layout.shape[3] > 1;
-  }
-  // Returns true if the call has images. Sets `is_contiguous` to true if one of the images is not channels-last.
-  static bool takes_images(graph::Call& call, bool& is_contiguous) {
-    if (std::string_view(call.name) == "optimizer_step") return false;
-    bool has_images = false;
-    graph::for_each_view(call, [&](const StridedLayout& layout, bool) {
-      has_images = has_images || is_image(layout);
-      is_contiguous = is_contiguous || (is_image(layout) && layout.strides[1] != 1);
-    });
-    return has_images;
   }
   double seconds_in(graph::Call& call, bool channels_last) const {
     std::vector<Array> arrays;

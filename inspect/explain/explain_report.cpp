@@ -210,10 +210,8 @@ std::string Explanation::str(size_t rows) const {
   if (kernels.size() > rows) print_to(text, "and %zu cheaper ones\n", kernels.size() - rows);
   print_to(text, "     between kernels %.4f ms\n", 1e3 * between_seconds);
 
-  int64_t bytes = 0;
-  for (const Saved& one : saved) bytes += one.bytes;
   print_to(text, "\nmost memory: %s beyond what was allocated before, in call %zu; saved for the backward pass: %s\n",
-           format_bytes(peak_bytes).c_str(), peak_call, format_bytes(bytes).c_str());
+           format_bytes(peak_bytes).c_str(), peak_call, format_bytes(detail::sum_of(saved, &Saved::bytes)).c_str());
   for (size_t i = 0; i < std::min<size_t>(saved.size(), 20); ++i)
     print_to(text, "  %10s %-22s of %s; kept by %s; until %s%s\n", format_bytes(saved[i].bytes).c_str(),
              to_string(saved[i].shape).c_str(), saved[i].made_by.c_str(), joined(saved[i].kept_by).c_str(),

@@ -157,20 +157,19 @@ class LabWatch final : public detail::StepWatch, graph::ArgumentVisitor {
 constexpr size_t kMostBytes = 24 << 20;
 
 /// The texts of a page. Each different text is stored once; rows refer to texts by number.
-class Texts {
- public:
+struct Texts {
   size_t operator()(const std::string& text) {
-    const auto [entry, is_new] = numbers_.try_emplace(text, numbers_.size());
-    if (is_new) list_.push_back(text), bytes_ += text.size() + 4;
+    const auto [entry, is_new] = numbers.try_emplace(text, numbers.size());
+    if (is_new) {
+      list.push_back(text);
+      bytes += text.size() + 4;
+    }
     return entry->second;
   }
-  const std::vector<std::string>& list() const { return list_; }
-  size_t bytes() const { return bytes_; }
 
- private:
-  std::map<std::string, size_t> numbers_;
-  std::vector<std::string> list_;
-  size_t bytes_ = 0;
+  std::map<std::string, size_t> numbers;
+  std::vector<std::string> list;
+  size_t bytes = 0;
 };
 
 constexpr size_t kMostNumbers = 4 << 20;  // when the texts have this many bytes, elements are left out
@@ -190,13 +189,13 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
   }
   json calls = json::array(), saved = json::array(), blocks = json::array();
   size_t bytes = 0, at = 0, blocks_used = 0, next_saved = 0;
-  for (; at < explanation.calls.size() && bytes + texts.bytes() < kMostBytes; ++at) {
+  for (; at < explanation.calls.size() && bytes + texts.bytes < kMostBytes; ++at) {
     const Explanation::Call& call = explanation.calls[at];
     const LabRecording::Call seen = at < recording.calls.size() ? recording.calls[at] : LabRecording::Call();
     json operands = json::array();
     for (const LabRecording::Operand& operand : seen.operands) {
       if (operands.size() == kMostOperands) break;
-      const bool keeps = texts.bytes() < kMostNumbers;
+      const bool keeps = texts.bytes < kMostNumbers;
       blocks_used = std::max(blocks_used, operand.block + 1);
       operands.push_back({texts(operand.name), operand.block, texts(type_of(operand.dtype, operand.shape)),
                           int{operand.is_written}, texts(keeps ? operand.values : "")});
@@ -226,14 +225,14 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
           {"ticks", {recording.first_tick, recording.last_tick}},
           {"step_ms", 1e3 * explanation.step_seconds},
           {"notes", explanation.notes},
-          {"texts", texts.list()}};
+          {"texts", texts.list}};
 }
 
 json data_of(const dist::MessageLog& log) {
   Texts texts;
   json events = json::array();
   for (const dist::MessageLog::Event& event : log.events) {
-    if (96 * events.size() + texts.bytes() > kMostBytes) break;
+    if (96 * events.size() + texts.bytes > kMostBytes) break;
     const auto size = static_cast<int64_t>(size_of(event.dtype));
     const auto elements = static_cast<int64_t>(event.bytes) / size,
                kept = static_cast<int64_t>(event.body.size()) / size;
@@ -245,7 +244,7 @@ json data_of(const dist::MessageLog& log) {
   }
   const size_t left_out = log.events.size() - events.size();
   return {{"kind", "messages"},   {"ranks", log.ranks},     {"events", std::move(events)},
-          {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list()}};
+          {"left_out", left_out}, {"notes", json::array()}, {"texts", texts.list}};
 }
 
 /// Writes a page that shows `data`. `picture` is HTML and is inserted unchanged. "<" is escaped in the data, so that

@@ -158,7 +158,7 @@ struct IntegerRange {
   IntegerRange end() const { return {last, last}; }  ///< points to `last`, which is not in the range
   T operator*() const { return first; }
   IntegerRange& operator++() { return ++first, *this; }
-  bool operator!=(const IntegerRange& other) const { return first != other.first; }
+  bool operator==(const IntegerRange&) const = default;
 
   T first, last;
 };

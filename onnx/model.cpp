@@ -176,13 +176,12 @@ void Model::compute_sizes(int64_t batch_axis) {
     for (const std::string& input : node.inputs)
       only_reshapes[input] = node.op == "Reshape" && (!only_reshapes.count(input) || only_reshapes[input]);
   const auto count = static_cast<std::ptrdiff_t>(nodes.size());
-  const auto is_of_batch = [](const Size& size) { return size.is_of_batch; };
   std::string batch;
   for (auto& [name, numbers] : std::exchange(sizes, {})) {
-    if (std::ranges::count_if(numbers, is_of_batch) == 1 && only_reshapes[name] &&
+    if (std::ranges::count_if(numbers, &Size::is_of_batch) == 1 && only_reshapes[name] &&
         std::ranges::all_of(numbers, [](const Size& size) { return size.number > 0; }))
-      *std::ranges::find_if(numbers, is_of_batch) = {-1, false};  // Reshape infers a size of -1
-    if (std::ranges::none_of(numbers, is_of_batch)) {
+      *std::ranges::find_if(numbers, &Size::is_of_batch) = {-1, false};  // Reshape infers a size of -1
+    if (std::ranges::none_of(numbers, &Size::is_of_batch)) {
       sizes[name] = numbers;
       continue;
     }

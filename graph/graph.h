@@ -60,8 +60,8 @@ class Graph {
   /// Moves the calls out of the graph, for a pass that changes them and then passes them to set_calls().
   Calls take_calls() { return std::move(calls_); }
   void set_calls(Calls calls);
-  /// For each buffer, whether only the calls use it: it is neither external nor a result, and no array that still exists
-  /// uses it.
+  /// For each buffer, whether only the calls use it: it is neither external nor a result, and no array of the step is
+  /// left that uses it.
   std::vector<bool> inner() const;
   /// Throws a ValueError that names the call if an array of the recorded step still exists. Such an array would never
   /// get values, because runs of the graph compute in other memory.

@@ -1,5 +1,6 @@
 #include <gradus/inspect/oversights.h>
 
+#include <iostream>
 #include <set>
 
 #include <gradus/autograd/diagnosis.h>
@@ -30,6 +31,10 @@ std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& lo
                       " gets a gradient but is not a parameter of the net: "
                       "was its layer registered (register_module)?");
   return lines;
+}
+
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer) {
+  warn_of_oversights(net, loss, optimizer, std::cerr);
 }
 
 void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer,

@@ -5,7 +5,7 @@
 //   if (step == 0) training::warn_of_oversights(*net, loss, &optimizer);
 #pragma once
 
-#include <iostream>
+#include <iosfwd>
 #include <string>
 #include <vector>
 
@@ -22,8 +22,10 @@ namespace gradus::training {
 /// - An optimizer is given, and a parameter of `net` that requires a gradient is not among the optimizer's parameters.
 std::vector<std::string> find_oversights(const nn::Module& net, const Tensor& loss,
                                          const optim::Optimizer* optimizer = nullptr);
+/// Prints the lines of find_oversights(), each after "warning: ", to stderr.
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr);
 /// Prints the lines of find_oversights(), each after "warning: ", to the stream.
-void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer = nullptr,
-                        std::ostream& stream = std::cerr);
+void warn_of_oversights(const nn::Module& net, const Tensor& loss, const optim::Optimizer* optimizer,
+                        std::ostream& stream);
 
 }  // namespace gradus::training

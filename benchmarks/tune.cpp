@@ -10,6 +10,9 @@
 //
 //   taskset -c 0,1 tune --shard 1/2 --measurements a.txt & taskset -c 2,3 tune --shard 2/2 --measurements b.txt; wait
 //   cat a.txt b.txt > measurements.txt; tune --problems 0 --measurements measurements.txt --table my_table.txt
+//
+// The placement of operands in memory changes single times by tens of per cent from process to process. So repeat the
+// measurements in new processes, with files of their own, and join these files: the medians count.
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

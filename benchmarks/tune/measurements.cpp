@@ -42,6 +42,8 @@ std::string to_text(const Measurement& measurement) {
 
 std::vector<Measurement> read_measurements(const std::string& path) {
   std::vector<Measurement> all;
+  std::map<std::string, size_t> known;
+  std::vector<std::map<std::string, std::vector<double>>> repetitions;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (line.empty() || line[0] == '#') continue;
@@ -51,9 +53,14 @@ std::vector<Measurement> read_measurements(const std::string& path) {
     std::istringstream words(line.substr(0, colon)), times(line.substr(colon + 3));
     words >> each.family >> each.device >> each.threads;
     std::getline(words >> std::ws, each.problem);
+    const size_t at = known.try_emplace(each.key(), all.size()).first->second;
+    if (at == all.size()) all.push_back(std::move(each)), repetitions.emplace_back();
     std::string name;
-    for (double us = 0; times >> name >> us;) each.us[name] = us;
-    all.push_back(std::move(each));
+    for (double us = 0; times >> name >> us;) {
+      std::vector<double>& of_name = repetitions[at][name];
+      of_name.insert(std::upper_bound(of_name.begin(), of_name.end(), us), us);
+      all[at].us[name] = (of_name[(of_name.size() - 1) / 2] + of_name[of_name.size() / 2]) / 2;
+    }
   }
   return all;
 }

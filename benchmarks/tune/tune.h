@@ -79,7 +79,7 @@ struct Measurement {
   std::string key() const { return family + ' ' + device + ' ' + std::to_string(threads) + ' ' + problem; }
 };
 std::string to_text(const Measurement& measurement);
-/// Empty if there is no such file.
+/// Empty if there is no such file. A problem with several lines has the median of its times.
 std::vector<Measurement> read_measurements(const std::string& path);
 
 /// Microseconds for a unit of each part, by row.

@@ -2,10 +2,10 @@
 // (KernelAlgorithm). It counts the work that it does for a problem, in parts: multiply-adds, bytes, calls. A tuning
 // table, which benchmarks/tune fits to measurements, has a factor for each part. The estimate is the sum over the parts
 // of
-//   work * factor / limit      limit: the device's multiply-adds or bytes per microsecond, 1000 for calls
-// so a factor is "times the fastest that the device allows", or nanoseconds per call. The cheapest algorithm among
-// those that can run is chosen. This depends on the problem and the table only, so results are the same from run to
-// run.
+//   work * factor / limit      limit: the device's multiply-adds or bytes per microsecond, 1000 for calls, 1 for loops
+// so a factor is "times the fastest that the device allows", nanoseconds per call, or microseconds per loop. The
+// cheapest algorithm among those that can run is chosen. This depends on the problem and the table only, so results are
+// the same from run to run.
 //
 // If the table has no factors for a device, the device's own limits are combined with the factors of the first device
 // in the table. The environment variable GRADUS_TUNING names a file with a table for the user's machine; its lines
@@ -24,7 +24,7 @@
 
 namespace gradus {
 
-constexpr size_t kMaxWorkParts = 14;
+constexpr size_t kMaxWorkParts = 16;
 /// The amount of each part of the work, for the thread that has most of it.
 using KernelWork = std::array<double, kMaxWorkParts>;
 /// The estimated time: the sum over the parts of work and microseconds for a unit of it.
@@ -35,7 +35,7 @@ inline double estimated_us(const KernelWork& work, const KernelWork& us_per_unit
 }
 
 /// What limits a part of the work.
-enum class WorkLimit : uint8_t { multiply_adds, bytes, calls };
+enum class WorkLimit : uint8_t { multiply_adds, bytes, calls, loops };
 /// A part of an algorithm's work, such as its multiply-adds.
 struct WorkPart {
   const char* name = nullptr;  ///< in the tuning table; null: there is no such part
@@ -67,9 +67,9 @@ class TuningTable {
     double multiply_adds_per_us = 1, bytes_per_us = 1;             ///< of one thread
     std::map<std::string, std::map<std::string, double>> factors;  ///< by "FAMILY KIND ALGORITHM", then by part
 
-    /// What the device does in a microsecond; the limit of calls counts nanoseconds.
+    /// What the device does in a microsecond; `loops` are of several threads or whole operators.
     double per_us(WorkLimit limit) const {
-      return limit == WorkLimit::multiply_adds ? multiply_adds_per_us : limit == WorkLimit::bytes ? bytes_per_us : 1000;
+      return std::array{multiply_adds_per_us, bytes_per_us, 1000.0, 1.0}[static_cast<size_t>(limit)];
     }
   };
 

@@ -140,7 +140,7 @@ struct Choice {
   // The cost of a choice grows faster than its regret, because the worst counts too. Candidates whose estimates are
   // close to the lowest count in part, so that a small error of the estimates does not change much.
   double cost_with(const std::vector<Row>& rows) const {
-    constexpr double kSharpness = 20, kMostRegret = 1;
+    constexpr double kSharpness = 10, kMostRegret = 1;
     double sum = 0, weights = 0, first = 0;
     for (const Way& each : ways) {
       double estimate = 0;
@@ -161,7 +161,7 @@ struct Choice {
 // distances from the times is less.
 void lower_regret(std::vector<Row>& rows, std::vector<Choice>& choices) {
   constexpr int kChanges = 10000;  // of each row
-  constexpr double kDistance = 1;
+  constexpr double kDistance = 2;
   Random random(3);
   for (Choice& each : choices) each.cost = each.cost_with(rows);
   const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };

@@ -286,9 +286,11 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"out_vectors"},
                                    {"weights"},
                                    {"units"},
-                                   {"loops"},
-                                   {"calls"},
-                                   {"far_bytes", WorkLimit::bytes}}};
+                                   {"loops", WorkLimit::loops},
+                                   {"calls", WorkLimit::loops},
+                                   {"far_bytes", WorkLimit::bytes},
+                                   {"scattered"},
+                                   {"reread_bytes", WorkLimit::bytes}}};
 
 // Indices in kWorkParts.
 enum Part : size_t {
@@ -305,8 +307,11 @@ enum Part : size_t {
   kUnits,
   kLoops,
   kCalls,
-  kFarBytes
+  kFarBytes,
+  kScattered,
+  kRereadBytes  // of planes that do not fit in the first-level cache, by every filter
 };
+constexpr double kFirstLevelBytes = 32 << 10, kLineBytes = 64;
 
 // Filters that share each load (direct_kernel.h), of `count`.
 int64_t filters_together(const ConvProblem& p, int64_t count) {
@@ -337,8 +342,9 @@ void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& p
     return;
   }
   work[kPlaneRows] += all_rows;
-  if (planes.split[1] > 1 || x.w_stride != 1)
-    work[kStrided] += items * number(planes.channels * phases * rows * columns);
+  // Every second element is selected from vectors; elements further apart are loaded one by one.
+  if (const int64_t step = planes.split[1] * x.w_stride; step > 1)
+    work[kStrided] += all_rows * number(step == 2 ? ceil_div(columns, vector) : columns);
 }
 
 // Adds y, or dx in its passes.
@@ -369,11 +375,14 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
     work[kTerms] += tiles * terms / together;
   }
   work[kOutVectors] += tiles * height;
+  const int64_t step = p.backward() ? 1 : p.g.stride[0];
+  const double lines = number(channels * step) * (height * number(step) + number(p.w.H - 1)) * 2;
+  work[kRereadBytes] += tiles / together * std::max(0.0, lines * kLineBytes - kFirstLevelBytes);
   work[kUnits] += items * number(passes);
   if (t.sums_size == 0) return;
   if (p.out.c_stride == 1 && filters > 1)
     work[kTransposed] += items * number(passes * rows * vectors * ceil_div(filters, vector));
-  else work[kStrided] += items * number(passes * rows * columns * filters);
+  else work[kScattered] += items * number(passes * rows * columns * filters);
 }
 
 // Adds dw. F: filters that share loads of x; R: rows of a term; T: terms that share loads of dy (direct_kernel.h).
@@ -394,6 +403,8 @@ void add_weights(const ConvProblem& p, const DirectTiles& t, double items, Kerne
     work[kWeightMultiplyAdds] += items * vectors * number(filters) / F * terms * groups * step;
     work[kWeightTerms] += items * number(filters) / F * terms * groups * (1 + F * T * R / 8);
   }
+  work[kRereadBytes] +=
+      items * number(filters) / number(together) * std::max(0.0, number(t.x_size * p.element()) - kFirstLevelBytes);
   work[kUnits] += items;
 }
 
@@ -406,10 +417,10 @@ KernelWork work_direct(const ConvProblem& p) {
   if (!p.backward() || p.has_dx()) add_images(p, *t, items, work);
   if (p.has_dw()) add_weights(p, *t, items, work), add_planes(p, p.out, t->x, items, work);
   add_planes(p, p.in, t->in, items, work);
-  work[kFarBytes] = far_operands(p, 1, p.pass == ConvPass::gradients ? 2 : 1);
   const int64_t chunks = ceil_div(t->parts * p.g.groups, t->grain);
   const double share = share_of(p.threads, chunks);
   for (double& part : work) part *= share;
+  work[kFarBytes] = far_operands(p, share, p.pass == ConvPass::gradients ? 2 * share : share);
   work[kLoops] = p.threads > 1 && chunks > 1 ? 1 : 0;
   work[kCalls] = 1;
   // The weights are rearranged, and the parts' sums of dw are added.

@@ -263,12 +263,15 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"boxes"},
                                    {"packs"},
                                    {"parts"},
-                                   {"loops"},
-                                   {"calls"},
-                                   {"far_bytes", WorkLimit::bytes}}};
+                                   {"loops", WorkLimit::loops},
+                                   {"calls", WorkLimit::loops},
+                                   {"far_bytes", WorkLimit::bytes},
+                                   {"spans"},
+                                   {"span_taps"}}};
 
 // The boxes of one part of images, over all passes and bands.
 struct TapBoxes {
+  double spans = 0, span_taps = 0;    // boxes that a call sets up, not divided into bands; and their taps
   double count = 0, tiles = 0;        // boxes and register tiles of pixels
   double steps[2] = {0, 0};           // of these tiles along the taps, with one and with two vectors of filters
   double taps = 0, rows_of_taps = 0;  // sums over the tiles
@@ -277,6 +280,11 @@ struct TapBoxes {
 
 TapBoxes boxes_of(const ConvProblem& p, const NhwcTiles& t) {
   TapBoxes sum;
+  // Depthwise, every multiply-add loads a vector of its pixel, which can lie in two cache lines.
+  const double loads = !is_depthwise(p.g, p.in, p.out) ? 0 : p.in.C * p.element() % 64 == 0 ? 1 : 2;
+  const auto step = [&](double pixels, double vectors) {
+    return std::max(tile_step(pixels, vectors), (loads * pixels + 1) * vectors);
+  };
   const std::vector<WindowAxis> columns = p.axes(1);
   std::vector<std::vector<Span>> across;
   for (const WindowAxis& axis : columns) across.push_back(spans_of(axis));
@@ -290,10 +298,10 @@ TapBoxes boxes_of(const ConvProblem& p, const NhwcTiles& t) {
             const int64_t tiles = ceil_div(pixels, p.tile().pixel_rows);
             const double count = number(tiles), rows_of_taps = number(row.last_tap - row.first_tap);
             const double taps = rows_of_taps * number(column.last_tap - column.first_tap);
-            for (int vectors : {1, 2})
-              sum.steps[vectors - 1] += count * taps * tile_step(number(pixels) / count, vectors);
+            for (int vectors : {1, 2}) sum.steps[vectors - 1] += count * taps * step(number(pixels) / count, vectors);
             sum.count += 1, sum.tiles += count, sum.taps += count * taps, sum.rows_of_taps += count * rows_of_taps;
             sum.most_taps = std::max(sum.most_taps, taps);
+            if (band * t.rows <= row.begin) sum.spans += 1, sum.span_taps += taps;
           }
       }
   return sum;
@@ -328,7 +336,9 @@ KernelWork work_nhwc(const ConvProblem& p) {
           number(t->parts) * share,
           p.threads > 1 ? number((column_tiles * number(ceil_div(channels, kPackedChannels)) > 1) + (t->parts > 1)) : 0,
           1,
-          far_operands(p, 1, 1) * share};
+          far_operands(p, share, share),
+          boxes.spans,
+          boxes.span_taps * std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth))};
 }
 
 constexpr auto run_nhwc = [](const ConvPlan& plan, const auto& operands) {

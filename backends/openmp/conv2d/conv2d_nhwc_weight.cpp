@@ -242,8 +242,8 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"rows"},
                                    {"weights"},
                                    {"items"},
-                                   {"loops"},
-                                   {"calls"},
+                                   {"loops", WorkLimit::loops},
+                                   {"calls", WorkLimit::loops},
                                    {"far_bytes", WorkLimit::bytes}}};
 
 KernelWork work_weight(const ConvProblem& p) {
@@ -264,6 +264,7 @@ KernelWork work_weight(const ConvProblem& p) {
   const double moved = (t->x_size > 0 ? transposed_blocks(x, tile, t->bands) * number(t->filter_parts) : 0) +
                        (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands) : 0);
   const int64_t chunks = t->parts * t->filter_parts;
+  const int64_t sums = groups * ceil_div(dy.C / groups, tile.columns) * ceil_div(p.w.C, kPackedChannels);
   return {static_cast<double>(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
           moved * share,
           static_cast<double>(t->sums_size * p.element()) * share,
@@ -271,9 +272,9 @@ KernelWork work_weight(const ConvProblem& p) {
           pixels / static_cast<double>(std::max<int64_t>(dy.W, 1)) * tiles * share,
           p.w_elements(),
           number(t->items * t->filter_parts) * share,
-          p.threads > 1 ? number((chunks > 1) + 1) : 0,
+          p.threads > 1 ? number((chunks > 1) + (sums > 1)) : 0,
           1,
-          far_operands(p, 1, 1) * share};
+          far_operands(p, share, share)};
 }
 
 constexpr auto run_weight = [](const ConvPlan& plan, const auto& operands) {

@@ -212,7 +212,7 @@ void add_packing_a(KernelWork& work, const GemmProblem& p, int64_t rows, double 
   if (along == 1) {
     add_transposition(work, tile, height, steps, times * static_cast<double>(panels));
   } else if (across == 1) {
-    work[kPackedRows] += times * static_cast<double>(panels) * steps;
+    work[kCopiedRows] += times * static_cast<double>(panels) * steps;
   } else {
     work[kGathered] += times * static_cast<double>(rows) * steps;
   }
@@ -225,8 +225,8 @@ void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, doub
   if (across == 1) {
     constexpr double kVectorBytes = 64;
     work[kCopied] += times * steps * whole_quotient(columns - rest, tile.vector) * kVectorBytes;
-    work[kGathered] += times * steps * static_cast<double>(rest);
-    work[kPackedRows] += columns > 0 ? times * steps : 0;
+    work[kGathered] += times * steps * (whole_quotient(rest, 8) + static_cast<double>(rest % 8));
+    work[kCopiedRows] += columns > 0 ? times * steps : 0;
   } else if (along == 1) {
     add_transposition(work, tile, columns, steps, times);
   } else {

@@ -155,14 +155,16 @@ GemmPlan plan_half(const GemmProblem& p) {
   return plan;
 }
 
-// Adds the conversion of `count` rows of A (columns of B) for packing; HalfProduct::with_floats does it. Returns the
-// stride along the depth and across it of what is then packed.
+// Adds the conversion of `count` rows of A (columns of B), `width` at a time, for packing, by
+// HalfProduct::with_floats. Returns the stride along the depth and across it of what is then packed.
 std::pair<int64_t, int64_t> add_conversion(KernelWork& work, const GemmProblem& p, bool pairs, double count,
-                                           int64_t along, int64_t across) {
+                                           int64_t width, int64_t along, int64_t across) {
   const auto depth = static_cast<double>(p.depth);
   if (pairs && along == 1 && across % 2 == 0 && p.depth % 2 == 0) return {1, across / 2};
   const bool contiguous = along == 1 ? !pairs : across == 1;
   work[contiguous && !pairs ? kConverted : kGathered] += count * depth;
+  if (contiguous && (along == 1 ? p.depth : width) % p.tile().vector > 0)
+    work[kPartialHalves] += along == 1 ? count : count * depth / static_cast<double>(width);
   return along == 1 && !pairs ? std::pair<int64_t, int64_t>(1, p.depth) : std::pair<int64_t, int64_t>(2, 1);
 }
 
@@ -180,12 +182,15 @@ KernelWork half_work(const GemmProblem& problem) {
     KernelWork work = tiles_work(p, cut.rows, steps, depth_blocks);
     for (double& part : work) part *= row_blocks * share;
     work[kConverted] = rows * columns * share;
-    const auto [a_along, a_across] = add_conversion(work, p, pairs, rows * packings, p.a.column, p.a.row);
+    if (cut.columns % p.tile().vector > 0) work[kPartialHalves] = rows * packings;
+    const auto [a_along, a_across] = add_conversion(work, p, pairs, rows * packings, cut.rows, p.a.column, p.a.row);
     add_packing_a(work, p, cut.rows, steps, a_along, a_across, row_blocks * packings);
     const int64_t chunks =
         packing_chunks(p, std::min(p.columns, plan.columns_at_once), plan.depth_at_once, kTilesTogether);
     const double packing_share = share_of(p.threads, chunks * static_cast<int64_t>(depth_blocks));
-    const auto [b_along, b_across] = add_conversion(work, p, pairs, columns * packing_share, p.b.row, p.b.column);
+    const auto [b_along, b_across] =
+        add_conversion(work, p, pairs, columns * packing_share, std::min(p.columns, kTilesTogether * p.tile().columns),
+                       p.b.row, p.b.column);
     add_packing_b(work, p, p.columns, steps, b_along, b_across, packing_share);
     if (p.threads > 1) work[kLoops] = parts * ((chunks * depth_blocks > 1) + (blocks > 1));
     return work;

@@ -93,34 +93,37 @@ void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
 }
 
 // Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
-enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kConverted, kGathered, kPartialVectors, kConvertedRows };
+enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kPartialVectors, kSharedLines };
+enum HalfPart : size_t { kConverted = 10, kGathered, kScattered, kPartialHalves };  // the last: less than a vector
 constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                               {"loops"},
-                               {"calls"},
+                               {"loops", WorkLimit::loops},
+                               {"calls", WorkLimit::loops},
                                {"products"},
                                {"far_bytes", WorkLimit::bytes},
                                {"b_bytes", WorkLimit::bytes},
                                {"c_vectors", WorkLimit::multiply_adds},
                                {"passes"},
+                               {"partial_vectors"},
+                               {"shared_lines"},
                                {"converted"},
                                {"gathered"},
-                               {"partial_vectors"},
-                               {"converted_rows"}}};
+                               {"scattered"},
+                               {"partial_halves"}}};
 
 // Adds what both algorithms have. The threads share the columns, in chunks of `grain`.
 KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
   const int64_t chunks = ceil_div(p.columns, grain);
   const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
   work[kBBytes] = panels * depth * columns * static_cast<double>(p.element());
-  work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
   const double share = share_of(p.threads, chunks);
   for (double& part : work) part *= share;
+  work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
   work[kLoops] = std::min<int64_t>(p.threads, chunks) > 1 ? 1 : 0;
   if (p.is_half()) {
     const auto rows = static_cast<double>(p.rows);
-    work[kConvertedRows] = rows;
+    work[kPartialHalves] += rows;
     work[p.a.column == 1 ? kConverted : kGathered] += rows * depth;
-    work[p.has_rows() ? kConverted : kGathered] += rows * columns;
+    work[p.has_rows() ? kConverted : kScattered] += rows * columns;
   }
   return work;
 }
@@ -139,8 +142,7 @@ KernelWork dots_work(const GemmProblem& problem) {
       work[kMultiplyAdds] +=
           number * steps * (tiles * tile_step(rows, static_cast<double>(together)) + rest * tile_step(rows, 1));
       work[kPasses] += number * (tiles + rest);
-      if (p.depth % tile.vector > 0)
-        work[kPartialVectors] += number * (tiles * (rows + static_cast<double>(together)) + rest * (rows + 1));
+      if (p.is_half() && p.depth % tile.vector > 0) work[kPartialHalves] += number * static_cast<double>(p.columns);
       panels += number;
     });
     work[kCVectors] = static_cast<double>(p.rows) * static_cast<double>(p.columns);
@@ -154,6 +156,7 @@ KernelWork combine_work(const GemmProblem& problem) {
     const GemmPlan plan = plan_combine(p);
     const int64_t chunks = ceil_div(p.columns, plan.grain);
     const auto depth = static_cast<double>(p.depth);
+    const bool aligned = (p.is_half() ? p.columns * 4 : p.c.row * p.element()) % 64 == 0;
     const auto vectors = static_cast<double>(ceil_div(p.columns, tile.vector));
     KernelWork work = {};
     double panels = 0;
@@ -164,9 +167,14 @@ KernelWork combine_work(const GemmProblem& problem) {
       work[kMultiplyAdds] += number * depth * vectors * rows;
       work[kCVectors] += number * rows * vectors * passes;
       work[kPasses] += number * passes * static_cast<double>(chunks);
-      if (p.columns % tile.vector > 0) work[kPartialVectors] += number * (depth + rows * passes);
+      if (p.is_half() && p.columns % tile.vector > 0) work[kPartialHalves] += number * depth;
+      // A masked store does not forward to the next load of the same bytes.
+      if (p.columns < tile.vector) work[kPartialVectors] += number * rows * passes;
+      // Threads write to the same line where one's part of a row ends and the next one's begins.
+      if (chunks > 1 && p.threads > 1 && p.rows > 1 && !aligned) work[kSharedLines] += number * rows * passes;
       panels += number;
     });
+    work[kSharedLines] /= panels;  // while they are at the same rows
     return with_operands(work, p, plan.grain, panels);
   });
 }

@@ -190,30 +190,33 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
   const double operands = static_cast<double>(p.rows + p.columns) * static_cast<double>(p.depth) +
                           static_cast<double>(p.rows) * static_cast<double>(p.columns);
   const double all_bytes = products * (operands * static_cast<double>(p.element()) + packed_bytes);
-  work[gemm_part::kFarBytes] += far_bytes(all_bytes) * (sharing.chunks > 1 ? share : 1);
+  work[gemm_part::kFarBytes] += far_bytes(all_bytes * (sharing.chunks > 1 ? share : 1));
   if (sharing.chunks > 1 && p.threads > 1) work[gemm_part::kLoops] += 1;
   work[gemm_part::kCalls] = 1;
   return work;
 }
 
-/// Indices of the other parts of products by register tiles. Only half types have the last.
+/// Indices of the other parts of products by register tiles. The last two count conversions of half types.
 namespace blocked_part {
 using namespace gemm_part;
-enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCBytes, kTiles, kGathered, kDeepBytes, kConverted };
+enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCopiedRows, kCBytes, kTiles, kDeepBytes };
+enum : size_t { kGathered = kDeepBytes + 1, kConverted, kPartialHalves };
 }  // namespace blocked_part
 inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                                             {"loops"},
-                                             {"calls"},
+                                             {"loops", WorkLimit::loops},
+                                             {"calls", WorkLimit::loops},
                                              {"products"},
                                              {"far_bytes", WorkLimit::bytes},
                                              {"copied_bytes", WorkLimit::bytes},
                                              {"transposed_blocks"},
                                              {"packed_rows"},
+                                             {"copied_rows"},
                                              {"c_bytes", WorkLimit::bytes},
                                              {"tiles"},
-                                             {"gathered"},
                                              {"deep_bytes", WorkLimit::bytes},
-                                             {"converted"}}};
+                                             {"gathered"},
+                                             {"converted"},
+                                             {"partial_halves"}}};
 /// The work of register tiles for `rows` by all columns of C. The depth has `steps`, in `depth_blocks` blocks.
 KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks);
 /// Adds the packing of some rows of A (columns of B) with `steps` along the depth, `times` times. The strides are those

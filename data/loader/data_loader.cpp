@@ -74,7 +74,7 @@ DataLoaderBase::DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr
 DataLoaderBase::~DataLoaderBase() = default;
 
 void DataLoaderBase::join() {
-  if (prefetcher_) timings_.load_seconds = prefetcher_->work_seconds();
+  timings_ = timings();
   prefetcher_.reset();
 }
 
@@ -114,7 +114,7 @@ void DataLoaderBase::start() {
   timings_ = {};
   sampler_->reset(position_.seed, position_.epoch);
   sampler_->skip(position_.batches, options_.batch_size());
-  prefetcher_ = std::make_unique<Prefetcher>(
+  prefetcher_ = make_prefetcher(
       options_.workers(), options_.max_jobs(), [this] { return next_request(); },
       [this, seed = position_.seed, epoch = position_.epoch](size_t worker, const Prefetcher::Request& indices) {
         const detail::EpochScope scope(seed, epoch);

@@ -53,7 +53,7 @@ class Upload {
 
 /// Iterates over epochs of a DataLoader whose batches are tensors or Examples of tensors.
 template <class Loader>
-class DeviceLoader {
+class DeviceLoader : NoCopy {
  public:
   using Batch = typename Loader::Batch;
 
@@ -62,8 +62,6 @@ class DeviceLoader {
   /// Copies at most `ahead` batches to the device before their use. `loader` must outlive this object.
   DeviceLoader(Loader& loader, Device device, size_t ahead)
       : loader_(loader), device_(settled(device)), ahead_(ahead), state_(loader.state()) {}
-  DeviceLoader(const DeviceLoader&) = delete;
-  DeviceLoader& operator=(const DeviceLoader&) = delete;
 
   /// Starts the loader's next epoch.
   Iterator begin() {
@@ -71,7 +69,7 @@ class DeviceLoader {
     ended_ = false;
     wait_seconds_ = 0;
     const size_t threads = device_.is_cuda() ? 1 : 0;
-    prefetcher_ = std::make_unique<Prefetcher>(
+    prefetcher_ = make_prefetcher(
         threads, ahead_, [this] { return ended_ ? std::nullopt : std::make_optional<Prefetcher::Request>(); },
         [this](size_t, const Prefetcher::Request&) { return fetch(); });
     return Iterator(this);

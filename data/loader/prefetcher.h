@@ -9,10 +9,12 @@
 #include <vector>
 
 #include <gradus/core/runtime/clock.h>
+#include <gradus/core/scope.h>
 
 namespace gradus::data {
 
-class Prefetcher {
+/// The implementation is in the .cpp, because <thread> and <deque> are long headers.
+class Prefetcher : NoCopy {
  public:
   using Request = std::vector<size_t>;
   using Result = std::shared_ptr<void>;
@@ -21,24 +23,19 @@ class Prefetcher {
   /// Processes a request. Runs on the thread of `worker` (0, 1, …), which processes one request at a time.
   using Work = std::function<Result(size_t worker, const Request& request)>;
 
-  /// The workers process at most `ahead` requests whose results the consumer has not taken yet. Without workers, next()
-  /// processes each request itself. With a timeout, next() throws an Error if it waits longer for a result.
-  Prefetcher(size_t workers, size_t ahead, NextRequest next_request, Work work,
-             std::optional<std::chrono::milliseconds> timeout = std::nullopt);
   /// Waits for the requests that workers are processing. Requests in the queue are dropped.
-  ~Prefetcher();
-  Prefetcher(const Prefetcher&) = delete;
-  Prefetcher& operator=(const Prefetcher&) = delete;
-
+  virtual ~Prefetcher() = default;
   /// Returns the results in the order of the requests, and null after the last one. If `work` threw an exception for
   /// the request, rethrows it.
-  Result next();
+  virtual Result next() = 0;
   /// Total time in seconds that all workers spent on requests.
-  double work_seconds();
-
- private:
-  struct State;  // in the .cpp, because <thread> and <deque> are long headers
-  std::unique_ptr<State> state_;
+  virtual double work_seconds() = 0;
 };
+
+/// The workers process at most `ahead` requests whose results the consumer has not taken yet. Without workers, next()
+/// processes each request itself. With a timeout, next() throws an Error if it waits longer for a result.
+std::unique_ptr<Prefetcher> make_prefetcher(size_t workers, size_t ahead, Prefetcher::NextRequest next_request,
+                                            Prefetcher::Work work,
+                                            std::optional<std::chrono::milliseconds> timeout = std::nullopt);
 
 }  // namespace gradus::data

@@ -26,20 +26,15 @@
 
 namespace gradus::data::datasets {
 
+// The results of BatchDataset's methods, which data/pipeline.h defines.
 namespace detail {
-// These functions make the results of BatchDataset::map, filter, shuffle, take and skip. data/pipeline.h defines them.
 template <class Source, class Transform>
 auto mapped(Source source, Transform transform);
-template <class Source, class Predicate>
-auto filtered(Source source, Predicate predicate);
-template <class Source>
-auto shuffled(Source source, uint64_t seed);
-template <class Source>
-auto range_of(Source source, size_t first, size_t count);
-}  // namespace detail
-
+}
 template <class Source>
 class CacheDataset;
+template <class Source>
+class Subset;
 
 /// The interface of all datasets with this batch type. Custom datasets do not derive from it but from Dataset or
 /// BatchDataset.
@@ -89,11 +84,11 @@ class BatchDataset : public BatchSource<Batch> {
   /// epoch 0 with seed 0, so that the selection is the same in all epochs.
   template <class Predicate>
   auto filter(Predicate predicate) const& {
-    return detail::filtered(self(), std::move(predicate));
+    return Subset<Self>::filtered(self(), std::move(predicate));
   }
   template <class Predicate>
   auto filter(Predicate predicate) && {
-    return detail::filtered(std::move(self()), std::move(predicate));
+    return Subset<Self>::filtered(std::move(self()), std::move(predicate));
   }
 
   /// Keeps every requested sample in memory. Copies of the pipeline share the memory, and each request returns a new
@@ -104,15 +99,15 @@ class BatchDataset : public BatchSource<Batch> {
 
   /// Puts the samples in a random order that depends only on `seed` and is the same in every epoch. (A RandomSampler
   /// uses a different order in each epoch.)
-  auto shuffle(uint64_t seed = 0) const& { return detail::shuffled(self(), seed); }
-  auto shuffle(uint64_t seed = 0) && { return detail::shuffled(std::move(self()), seed); }
+  auto shuffle(uint64_t seed = 0) const& { return Subset<Self>::shuffled(self(), seed); }
+  auto shuffle(uint64_t seed = 0) && { return Subset<Self>::shuffled(std::move(self()), seed); }
 
   /// Keeps the first `count` samples, or all if there are fewer.
-  auto take(size_t count) const& { return detail::range_of(self(), 0, count); }
-  auto take(size_t count) && { return detail::range_of(std::move(self()), 0, count); }
+  auto take(size_t count) const& { return Subset<Self>::range_of(self(), 0, count); }
+  auto take(size_t count) && { return Subset<Self>::range_of(std::move(self()), 0, count); }
   /// Keeps all samples except the first `count`.
-  auto skip(size_t count) const& { return detail::range_of(self(), count, SIZE_MAX); }
-  auto skip(size_t count) && { return detail::range_of(std::move(self()), count, SIZE_MAX); }
+  auto skip(size_t count) const& { return Subset<Self>::range_of(self(), count, SIZE_MAX); }
+  auto skip(size_t count) && { return Subset<Self>::range_of(std::move(self()), count, SIZE_MAX); }
 
   /// Describes the pipeline: one line for the dataset at its source, then one line for each of the methods above that
   /// was applied to it. Reads no sample.
@@ -177,7 +172,6 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
     else return {row(data_, index)};
   }
   std::optional<size_t> size() const override { return static_cast<size_t>(data_.size(0)); }
-  std::vector<std::string> plan() const override { return {"TensorDataset, " + std::to_string(*size()) + " samples"}; }
 
  private:
   static void check(const Tensor& tensor) {

@@ -8,16 +8,6 @@
 #include <numeric>
 
 namespace gradus::data::detail {
-namespace {
-
-// What a filter knows so far: it has tested the first `scanned` samples, and has accepted those in `indices`.
-struct Accepted {
-  std::mutex mutex;
-  size_t scanned = 0;
-  std::vector<size_t> indices;
-};
-
-}  // namespace
 
 Selection select_listed(std::vector<size_t> indices) {
   const auto list = std::make_shared<const std::vector<size_t>>(std::move(indices));
@@ -63,6 +53,12 @@ Selection select_shuffled(uint64_t seed, SourceSize source_size) {
 }
 
 Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source_size) {
+  // What the filter knows so far: it has tested the first `scanned` samples, and has accepted those in `indices`.
+  struct Accepted {
+    std::mutex mutex;
+    size_t scanned = 0;
+    std::vector<size_t> indices;
+  };
   const auto accepted = std::make_shared<Accepted>();
   // Tests samples until `count` are accepted or the source ends. The caller must hold the lock.
   const auto find = [accepted, source_size, accepts = std::move(accepts)](size_t count) {
@@ -94,10 +90,6 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
 }  // namespace gradus::data::detail
 
 namespace gradus::data::datasets::detail {
-
-size_t part_of(size_t index, const std::vector<size_t>& ends) {
-  return static_cast<size_t>(std::ranges::upper_bound(ends, index) - ends.begin());
-}
 
 std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);

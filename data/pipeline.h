@@ -2,6 +2,7 @@
 // this file), AnyDataset, ConcatDataset and random_split.
 #pragma once
 
+#include <any>
 #include <concepts>
 #include <functional>
 #include <initializer_list>
@@ -61,10 +62,11 @@ inline std::vector<std::string> with_line(std::vector<std::string> lines, std::s
   lines.push_back(std::move(line));
   return lines;
 }
-/// Applies `stack` to these samples. Without indices, returns an empty batch (0, …), whose other sizes are those of
-/// sample 0.
+/// Applies `stack` to these samples, or calls get_stacked if `source` has it. Without indices, returns an empty batch
+/// (0, …), whose other sizes are those of sample 0.
 template <class Source, class Stack>
 typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
+  if constexpr (StackedDataset<Source>) return source.get_stacked(indices);
   if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
   auto batch = stack.apply_batch(source.get_batch({0}));
   batch.data = batch.data.narrow(0, 0, 0);
@@ -82,9 +84,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   MapDataset(Source source, Transform transform) : source_(std::move(source)), transform_(std::move(transform)) {}
 
   OutputBatchType get_batch(const std::vector<size_t>& indices) override {
-    if constexpr (Transform::kStacks && StackedDataset<Source>) {
-      return source_.get_stacked(indices);
-    } else if constexpr (Transform::kStacks) {
+    if constexpr (Transform::kStacks) {
       return detail::stacked(source_, transform_, indices);
     } else if constexpr (SampleTransform<Transform, typename Transform::InputType>) {
       auto input = source_.get_batch(indices);
@@ -129,8 +129,28 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
   Subset(Source source, std::vector<size_t> indices)
       : Subset(std::move(source), gradus::data::detail::select_listed(std::move(indices))) {}
-  Subset(Source source, gradus::data::detail::Selection selection)
-      : source_(std::move(source)), selection_(std::move(selection)) {}
+
+  /// Select samples as BatchDataset::filter, shuffle, take and skip do.
+  template <class Predicate>
+  static Subset filtered(Source source, Predicate predicate) {
+    static_assert(
+        requires { typename Source::BatchType::value_type; }, "filter samples before they are stacked");
+    auto accepts = [source, predicate = std::move(predicate)](size_t index) mutable {
+      const gradus::data::detail::EpochScope scope(0, 0);
+      auto sample = source.get_batch({index});
+      return static_cast<bool>(predicate(std::as_const(sample[0])));
+    };
+    auto selection = gradus::data::detail::select_accepted(std::move(accepts), [source] { return source.size(); });
+    return {std::move(source), std::move(selection)};
+  }
+  static Subset shuffled(Source source, uint64_t seed) {
+    auto selection = gradus::data::detail::select_shuffled(seed, [source] { return source.size(); });
+    return {std::move(source), std::move(selection)};
+  }
+  static Subset range_of(Source source, size_t first, size_t count) {
+    auto selection = gradus::data::detail::select_range(first, count, [source] { return source.size(); });
+    return {std::move(source), std::move(selection)};
+  }
 
   typename Source::BatchType get_batch(const std::vector<size_t>& places) override {
     return source_.get_batch(selected(places));
@@ -145,6 +165,9 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
   const Source& dataset() const { return source_; }
 
  private:
+  Subset(Source source, gradus::data::detail::Selection selection)
+      : source_(std::move(source)), selection_(std::move(selection)) {}
+
   std::vector<size_t> selected(const std::vector<size_t>& places) const {
     std::vector<size_t> indices;
     indices.reserve(places.size());
@@ -228,47 +251,18 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
 
 namespace detail {
 
-template <class T>
-struct IsVector : std::false_type {};
-template <class T>
-struct IsVector<std::vector<T>> : std::true_type {};
-
 template <class Source, class Transform>
 auto mapped(Source source, Transform transform) {
   using Batch = typename Source::BatchType;
   if constexpr (requires { typename Transform::OutputBatchType; }) {
     return MapDataset<Source, Transform>(std::move(source), std::move(transform));
-  } else if constexpr (IsVector<Batch>::value) {
+  } else if constexpr (requires { typename Batch::value_type; }) {
     using Adapted = transforms::detail::FunctionTransform<transforms::Lambda, Transform, typename Batch::value_type>;
     return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
   } else {
     using Adapted = transforms::detail::FunctionTransform<transforms::BatchLambda, Transform, Batch>;
     return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
   }
-}
-
-template <class Source, class Predicate>
-auto filtered(Source source, Predicate predicate) {
-  static_assert(IsVector<typename Source::BatchType>::value, "filter samples before they are stacked");
-  auto accepts = [source, predicate = std::move(predicate)](size_t index) mutable {
-    const gradus::data::detail::EpochScope scope(0, 0);
-    auto sample = source.get_batch({index});
-    return static_cast<bool>(predicate(std::as_const(sample[0])));
-  };
-  auto selection = gradus::data::detail::select_accepted(std::move(accepts), [source] { return source.size(); });
-  return Subset<Source>(std::move(source), std::move(selection));
-}
-
-template <class Source>
-auto shuffled(Source source, uint64_t seed) {
-  auto selection = gradus::data::detail::select_shuffled(seed, [source] { return source.size(); });
-  return Subset<Source>(std::move(source), std::move(selection));
-}
-
-template <class Source>
-auto range_of(Source source, size_t first, size_t count) {
-  auto selection = gradus::data::detail::select_range(first, count, [source] { return source.size(); });
-  return Subset<Source>(std::move(source), std::move(selection));
 }
 
 }  // namespace detail
@@ -286,51 +280,37 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
   template <class Inner>
   requires(!std::is_same_v<std::remove_cvref_t<Inner>, AnyDataset>)
       AnyDataset(Inner dataset)  // NOLINT(google-explicit-constructor)
-      : held_(std::make_unique<Inner>(std::move(dataset))), copy_(&copy_of<Inner>), stack_(&stack_of<Inner>) {}
-  AnyDataset(const AnyDataset& other) : held_(other.copy_(*other.held_)), copy_(other.copy_), stack_(other.stack_) {}
-  AnyDataset(AnyDataset&&) noexcept = default;
-  AnyDataset& operator=(AnyDataset other) noexcept {
-    held_ = std::move(other.held_), copy_ = other.copy_, stack_ = other.stack_;
-    return *this;
-  }
+      : held_(std::move(dataset)), source_(&source_of<Inner>), stack_(&stack_of<Inner>) {}
 
-  Batch get_batch(const std::vector<size_t>& indices) override { return held_->get_batch(indices); }
+  Batch get_batch(const std::vector<size_t>& indices) override { return source_(held_).get_batch(indices); }
   /// Returns a stacked batch. Uses get_stacked of the inner dataset if it is a StackedDataset.
   Example<> get_stacked(const std::vector<size_t>& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
-    return stack_(*held_, indices);
+    return stack_(held_, indices);
   }
-  std::optional<size_t> size() const override { return held_->size(); }
-  uint64_t stage() const override { return held_->stage(); }
-  std::vector<std::string> plan() const override { return held_->plan(); }
+  std::optional<size_t> size() const override { return source_(held_).size(); }
+  uint64_t stage() const override { return source_(held_).stage(); }
+  std::vector<std::string> plan() const override { return source_(held_).plan(); }
 
  private:
-  using Held = BatchSource<Batch>;
-
   template <class Inner>
-  static std::unique_ptr<Held> copy_of(const Held& held) {
-    return std::make_unique<Inner>(static_cast<const Inner&>(held));
+  static BatchSource<Batch>& source_of(std::any& held) {
+    return *std::any_cast<Inner>(&held);
   }
   template <class Inner>
-  static Example<> stack_of(Held& held, const std::vector<size_t>& indices) {
-    if constexpr (StackedDataset<Inner>) return static_cast<Inner&>(held).get_stacked(indices);
-    else if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
+  static Example<> stack_of(std::any& held, const std::vector<size_t>& indices) {
+    if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
       transforms::Stack<> stack;
-      return detail::stacked(held, stack, indices);
+      return detail::stacked(*std::any_cast<Inner>(&held), stack, indices);
     } else return {};
   }
 
-  std::unique_ptr<Held> held_;
-  std::unique_ptr<Held> (*copy_)(const Held& held);
-  Example<> (*stack_)(Held& held, const std::vector<size_t>& indices);
+  mutable std::any held_;  // mutable, because source_ serves both const and other methods
+  BatchSource<Batch>& (*source_)(std::any& held);
+  Example<> (*stack_)(std::any& held, const std::vector<size_t>& indices);
 };
 
 template <class Inner>
 AnyDataset(Inner) -> AnyDataset<typename Inner::BatchType>;
-
-namespace detail {
-/// Returns which part has sample `index`, if part i ends before sample ends[i].
-size_t part_of(size_t index, const std::vector<size_t>& ends);
-}  // namespace detail
 
 /// Concatenates datasets: ConcatDataset(a, b, c) of different types whose batches are vectors of the same type, or
 /// ConcatDataset(std::vector<D>{…}). A dataset of unknown size is a ValueError.
@@ -342,16 +322,13 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
            (std::is_same_v<typename Rest::BatchType, Batch> && ...) &&
            !(sizeof...(Rest) == 0 && std::is_same_v<First, ConcatDataset>)) explicit ConcatDataset(First first,
                                                                                                    Rest... rest) {
-    parts_.reserve(1 + sizeof...(rest));
-    parts_.emplace_back(std::move(first));
-    (parts_.emplace_back(std::move(rest)), ...);
-    measure();
+    add(std::move(first));
+    (add(std::move(rest)), ...);
   }
   template <class Part>
   explicit ConcatDataset(std::vector<Part> parts) {
-    parts_.reserve(parts.size());
-    for (Part& part : parts) parts_.emplace_back(std::move(part));
-    measure();
+    GRADUS_CHECK(!parts.empty(), ValueError, "ConcatDataset needs at least one dataset");
+    for (Part& part : parts) add(std::move(part));
   }
 
   Batch get_batch(const std::vector<size_t>& indices) override {
@@ -359,7 +336,8 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      const auto part = detail::part_of(indices[i], ends_);
+      size_t part = 0;
+      while (indices[i] >= ends_[part]) ++part;
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);
     }
@@ -375,8 +353,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
   std::optional<size_t> size() const override { return ends_.back(); }
   uint64_t stage() const override {
     uint64_t stage = 0;
-    for (const auto& part : parts_)
-      if (part.stage() > stage) stage = part.stage();
+    for (const auto& part : parts_) stage = std::max(stage, part.stage());
     return stage;
   }
   std::vector<std::string> plan() const override {
@@ -389,14 +366,11 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
   }
 
  private:
-  void measure() {
-    GRADUS_CHECK(!parts_.empty(), ValueError, "ConcatDataset needs at least one dataset");
-    size_t end = 0;
-    for (const auto& part : parts_) {
-      const std::optional<size_t> size = part.size();
-      GRADUS_CHECK(size.has_value(), ValueError, "ConcatDataset needs datasets whose size is known");
-      ends_.push_back(end += *size);
-    }
+  void add(AnyDataset<Batch> part) {
+    const std::optional<size_t> size = part.size();
+    GRADUS_CHECK(size.has_value(), ValueError, "ConcatDataset needs datasets whose size is known");
+    ends_.push_back(*size + (ends_.empty() ? 0 : ends_.back()));
+    parts_.push_back(std::move(part));
   }
 
   std::vector<AnyDataset<Batch>> parts_;

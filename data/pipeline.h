@@ -19,8 +19,8 @@ namespace gradus::data::detail {
 /// The samples that a Subset takes from its source. Selections are thread-safe, and copies share their state: an order
 /// that was drawn, or the samples that a filter has accepted so far.
 struct Selection {
-  std::function<size_t(size_t place)>
-      at;  ///< the index in the source of sample `place` of the Subset; throws an IndexError if there is none
+  /// The index in the source of sample `place` of the Subset. Throws an IndexError if there is none.
+  std::function<size_t(size_t place)> at;
   std::function<std::optional<size_t>()> size;
   std::function<std::string()> describe;  ///< the Subset's line in explain(); reads no samples
 };
@@ -102,8 +102,8 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
     }
   }
 
-  template <StackedTransform Stacked =
-                Transform>  // a template, because clang 14 would instantiate any other member with the class
+  // This is a template, because clang 14 would instantiate any other member with the class.
+  template <StackedTransform Stacked = Transform>
   Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
@@ -198,8 +198,7 @@ template <class Source>
 class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::BatchType> {
  public:
   using BatchType = typename Source::BatchType;
-  using ExampleType =
-      typename BatchType::value_type;  // fails to compile if batches are not vectors: cache before Stack
+  using ExampleType = typename BatchType::value_type;  // not after Stack, whose batches are not vectors
 
   CacheDataset(Source source, uint64_t seed)
       : source_(std::move(source)), seed_(seed), kept_(std::make_shared<Kept>()) {}

@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include <gradus/core/io/byte_order.h>
@@ -53,12 +54,9 @@ std::optional<uint32_t> GzipReader::size_in_trailer() const {
   constexpr size_t kHeader = 10, kTrailer = 8;
   if (bytes_.size() < kHeader + kTrailer) return std::nullopt;
   // Each member begins with two magic bytes, the method 8, and flags whose highest three bits are 0 (RFC 1952, 2.3).
-  const std::byte begin[] = {std::byte{0x1f}, std::byte{0x8b}, std::byte{8}};
-  for (auto at = bytes_.begin() + kHeader;; ++at) {
-    at = std::search(at, bytes_.end() - 1, std::begin(begin), std::end(begin));
-    if (at == bytes_.end() - 1) break;
-    if ((at[3] & std::byte{0xe0}) == std::byte{0}) return std::nullopt;
-  }
+  for (size_t at = kHeader; at + 4 <= bytes_.size(); ++at)
+    if (std::memcmp(&bytes_[at], "\x1f\x8b\x08", 3) == 0 && (bytes_[at + 3] & std::byte{0xe0}) == std::byte{0})
+      return std::nullopt;
   return read_little_endian<uint32_t>(&bytes_[bytes_.size() - 4]);
 }
 

@@ -1,7 +1,7 @@
 #include <gradus/data/datasets/cifar10_stl10.h>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/parallel/parallel.h>
+#include <gradus/core/ops/ops.h>
 
 #include <cstring>
 
@@ -26,28 +26,22 @@ LabelledImages parse_cifar10(io::ByteSpan bytes, const std::string& name) {
 }
 
 LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::string& name) {
-  constexpr int64_t kSide = 96, kPlane = kSide * kSide, kImageBytes = 3 * kPlane;
+  constexpr int64_t kSide = 96, kImageBytes = 3 * kSide * kSide;
   GRADUS_CHECK(!images.empty() && images.size() % kImageBytes == 0, IoError, "'", name, "' has ", images.size(),
                " bytes; a file of STL-10 images has a multiple of ", kImageBytes,
                ": it is truncated or something else");
   const int64_t count = static_cast<int64_t>(images.size()) / kImageBytes;
   GRADUS_CHECK(static_cast<size_t>(count) == labels.size(), IoError, "'", name, "' has ", count,
                " images, but its file of labels has ", labels.size());
-  const LabelledImages read = {Array::empty({count, 3, kSide, kSide}, DType::u8), Array::empty({count}, DType::u8)};
+  const Array classes = Array::empty({count}, DType::u8), planes = Array::empty({count, 3, kSide, kSide}, DType::u8);
   for (size_t i = 0; i < labels.size(); ++i) {
     const uint8_t label = static_cast<uint8_t>(labels[i]);
     GRADUS_CHECK(label >= 1 && label <= 10, IoError, "'", name, "': image ", i, " has class ", label,
                  ", but STL-10 has 1 to 10");
-    read.labels.data<uint8_t>()[i] = static_cast<uint8_t>(label - 1);
+    classes.data<uint8_t>()[i] = static_cast<uint8_t>(label - 1);
   }
-  const uint8_t* from = reinterpret_cast<const uint8_t*>(images.data());
-  uint8_t* to = read.images.data<uint8_t>();
-  parallel_for(3 * count, 96, [&](int64_t begin, int64_t end) {
-    for (int64_t plane = begin; plane < end; ++plane)
-      for (int64_t y = 0; y < kSide; ++y)
-        for (int64_t x = 0; x < kSide; ++x) to[plane * kPlane + y * kSide + x] = from[plane * kPlane + x * kSide + y];
-  });
-  return read;
+  std::memcpy(planes.data(), images.data(), images.size());
+  return {ops::contiguous(planes.transpose(2, 3)), classes};
 }
 
 namespace datasets {
@@ -91,35 +85,28 @@ struct Published {
   }
 };
 
-const Published& cifar10() {
-  static const Published published = {
-      "CIFAR-10",
-      "cifar-10-batches-bin",
-      "cifar10_data.sh",
-      "cifar-10-binary.tar.gz",
-      {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
-      {"test_batch.bin"},
-      true};
-  return published;
-}
-
-const Published& stl10() {
-  static const Published published = {"STL-10",
-                                      "stl10_binary",
-                                      "stl10_data.sh",
-                                      "stl10_binary.tar.gz",
-                                      {"train_X.bin", "train_y.bin"},
-                                      {"test_X.bin", "test_y.bin"},
-                                      false};
-  return published;
-}
+const Published kCifar10 = {
+    "CIFAR-10",
+    "cifar-10-batches-bin",
+    "cifar10_data.sh",
+    "cifar-10-binary.tar.gz",
+    {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
+    {"test_batch.bin"},
+    /*may_be_partial=*/true};
+const Published kStl10 = {"STL-10",
+                          "stl10_binary",
+                          "stl10_data.sh",
+                          "stl10_binary.tar.gz",
+                          {"train_X.bin", "train_y.bin"},
+                          {"test_X.bin", "test_y.bin"},
+                          /*may_be_partial=*/false};
 
 ImageDataset load_cifar10(const std::string& root, ImageDataset::Mode mode) {
   std::string hint;
   for (const std::string& place : {root, root + "/cifar-10-batches-py"})
     if (data::detail::is_file(place + "/data_batch_1"))
       hint = ". '" + place + "' has the version for Python, which is pickled; the binary version is read";
-  const std::vector<std::string> files = cifar10().find_files(root, mode, hint);
+  const std::vector<std::string> files = kCifar10.find_files(root, mode, hint);
   TensorList images, labels;
   for (const std::string& file : files) {
     const LabelledImages read = parse_cifar10(io::read_file(file), file);
@@ -132,7 +119,7 @@ ImageDataset load_cifar10(const std::string& root, ImageDataset::Mode mode) {
 }
 
 ImageDataset load_stl10(const std::string& root, ImageDataset::Mode mode) {
-  const std::vector<std::string> files = stl10().find_files(root, mode);
+  const std::vector<std::string> files = kStl10.find_files(root, mode);
   const LabelledImages read = parse_stl10(io::read_file(files[0]), io::read_file(files[1]), files[0]);
   return ImageDataset(read.images, read.labels, 10, mode,
                       mode == ImageDataset::kTrain ? "STL-10 training set" : "STL-10 test set");
@@ -154,8 +141,8 @@ const std::vector<std::string>& STL10::class_names() {
   return names;
 }
 
-std::string find_cifar10(const std::string& directory) { return cifar10().find(directory); }
-std::string find_stl10(const std::string& directory) { return stl10().find(directory); }
+std::string find_cifar10(const std::string& directory) { return kCifar10.find(directory); }
+std::string find_stl10(const std::string& directory) { return kStl10.find(directory); }
 
 }  // namespace datasets
 }  // namespace gradus::data

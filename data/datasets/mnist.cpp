@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include <gradus/core/io/array_bytes.h>
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/file_kind.h>
 #include <gradus/core/io/gzip.h>
@@ -52,17 +53,10 @@ Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::st
   GRADUS_CHECK(read(header + 4, 4 * ndim) == 4 * ndim, IoError, "'", name, "' is truncated in its header");
 
   Shape shape;
-  uint64_t data_bytes = size_of(dtype);
-  bool empty = false, overflow = false;
-  for (size_t i = 0; i < ndim; ++i) {
-    const uint32_t size = io::read_big_endian<uint32_t>(&header[4 + 4 * i]);
-    shape.push_back(size);
-    empty |= size == 0;
-    overflow |= size != 0 && __builtin_mul_overflow(data_bytes, size, &data_bytes);
-  }
-  GRADUS_CHECK(!overflow && data_bytes <= INT64_MAX, IoError, "'", name, "': shape ", shape,
-               " is too large for this machine");
-  if (empty) data_bytes = 0;
+  for (size_t i = 0; i < ndim; ++i) shape.push_back(io::read_big_endian<uint32_t>(&header[4 + 4 * i]));
+  const std::optional<uint64_t> wanted = io::byte_count(shape, dtype);
+  GRADUS_CHECK(wanted, IoError, "'", name, "': shape ", shape, " is too large for this machine");
+  const uint64_t data_bytes = *wanted;
   GRADUS_CHECK(data_bytes <= most_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
                " bytes of data, the file has at most ", most_bytes);
 

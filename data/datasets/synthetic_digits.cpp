@@ -115,8 +115,8 @@ struct Hand {
     for (float& weight : bend_x) weight = draws.uniform(-0.22f, 0.22f);
     for (float& weight : bend_y) weight = draws.uniform(-0.18f, 0.18f);
     const float width = draws.uniform(13.f, 21.f), height = draws.uniform(16.f, 20.5f);
-    const float slant =
-        draws.uniform(-7.f, 2.5f);  // mostly negative, because most people write digits that lean to the right
+    // Mostly negative, because most people write digits that lean to the right.
+    const float slant = draws.uniform(-7.f, 2.5f);
     double cosine, sine;
     // A rotation by up to 12 degrees: one full turn, plus or minus 0.035 turns.
     random_detail::cos_sin_turn(draws.uniform(0.965f, 1.035f), &cosine, &sine);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <condition_variable>
-#include <cstdio>
 #include <deque>
 #include <exception>
 #include <filesystem>
@@ -27,8 +26,8 @@ namespace gradus::data {
 namespace detail {
 namespace {
 
-constexpr size_t kFileOverhead =
-    512;  // size of a tar entry's header, used as an estimate of the memory for a field's name and map node
+// Size of a tar entry's header, used as an estimate of the memory for a field's name and map node.
+constexpr size_t kFileOverhead = 512;
 
 size_t bytes_of(const TarSample& sample) {
   size_t bytes = sample.key.size();
@@ -51,8 +50,8 @@ class TarSampleReader {
     std::optional<TarSample> sample;
     for (uint64_t bytes = 0; ahead_; ahead_ = tar_.next()) {
       const std::string& name = ahead_->name;
-      const size_t base = name.rfind('/') + 1,
-                   dot = name.find('.', base);        // without a '/', rfind returns npos, and npos + 1 is 0
+      // Without a '/', rfind returns npos, and npos + 1 is 0.
+      const size_t base = name.rfind('/') + 1, dot = name.find('.', base);
       if (dot == name.npos || dot == base) continue;  // names without a key or a field are skipped, as by WebDataset
       std::string key = name.substr(0, dot), extension = name.substr(dot + 1);
       if (sample && sample->key != key) break;
@@ -166,8 +165,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     GRADUS_CHECK(options.rank < options.num_replicas, ValueError,
                  "the rank of tar shards must be less than num_replicas = ", options.num_replicas, ", got ",
                  options.rank);
-    std::map<std::string, std::vector<size_t>>
-        holders;  // the folders of each shard; sorted by name, so that all ranks number the shards alike
+    // The folders of each shard. They are sorted by name, so that all ranks number the shards alike.
+    std::map<std::string, std::vector<size_t>> holders;
     for (size_t i = 0; i < folders_.size(); ++i)
       for (const std::filesystem::path path : entries_of(folders_[i]))
         if (path.extension() == ".tar") holders[path.filename().string()].push_back(i);
@@ -367,10 +366,9 @@ std::vector<std::string> TarShards::plan() const { return {stream_->describe()};
 
 namespace {
 
-std::string padded(size_t number, int digits) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%0*zu", digits, number);
-  return text;
+std::string padded(size_t number, size_t digits) {
+  const std::string text = std::to_string(number);
+  return std::string(digits - std::min(digits, text.size()), '0') + text;
 }
 
 io::Bytes png_of(const Tensor& image) {
@@ -379,13 +377,6 @@ io::Bytes png_of(const Tensor& image) {
   const Tensor pixels = (image.detach().cpu().clamp(0, 1) * 255 + 0.5).to(kByte).permute({1, 2, 0}).contiguous();
   const auto* const bytes = static_cast<const std::byte*>(pixels.data_ptr());  // (H, W, C)
   return io::encode_png({bytes, static_cast<size_t>(pixels.numel())}, pixels.size(0), pixels.size(1), pixels.size(2));
-}
-
-// Parses a class as Python's int() does: digits with an optional sign and spaces around them.
-int64_t integer_of(std::string_view field, const std::string& name) {
-  const std::optional<int64_t> number = io::parse_number<int64_t>(detail::bare_number(field));
-  GRADUS_CHECK(number, IoError, "'", name, "': the field cls, '", field.substr(0, 40), "', is not an integer");
-  return *number;
 }
 
 }  // namespace
@@ -399,8 +390,9 @@ Example<> decode_image_and_class(const TarSample& sample) {
   GRADUS_CHECK(image && label != sample.fields.end(), IoError, "'", name,
                "' needs a field png, jpg or jpeg, and a field cls");
   const std::string_view text(reinterpret_cast<const char*>(label->second.data()), label->second.size());
-  const int64_t number = integer_of(text, name);
-  return {unit_floats(decode_image(*image, name)), tensor(number)};
+  const std::optional<int64_t> number = io::parse_number<int64_t>(detail::bare_number(text));
+  GRADUS_CHECK(number, IoError, "'", name, "': the field cls, '", text.substr(0, 40), "', is not an integer");
+  return {unit_floats(decode_image(*image, name)), tensor(*number)};
 }
 
 void write_tar_shards(datasets::AnyDataset<> images, const std::vector<std::string>& folders,

@@ -26,8 +26,8 @@ namespace gradus::data {
 struct TarSample {
   std::string key;    ///< name of the entries up to the first dot
   std::string shard;  ///< the path of the tar file
-  std::map<std::string, io::Bytes>
-      fields;  ///< contents of the entries, by the rest of the name in lower case: "jpg", "cls"
+  /// Contents of the entries, by the rest of the name in lower case: "jpg", "cls".
+  std::map<std::string, io::Bytes> fields;
 };
 
 /// Decodes a sample to {image (3, H, W) float32 in [0, 1], class as an int64 scalar}. The image is in the field "png",

@@ -120,8 +120,7 @@ class DeviceLoader : NoCopy {
     wait_seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     if (!arrived) {
       ended_ = true;
-      state_ =
-          loader_.state();  // safe to read: at the end of an epoch the prefetcher's thread no longer uses the loader
+      state_ = loader_.state();  // at the end of an epoch, the prefetcher's thread no longer uses the loader
       return nullptr;
     }
     state_ = arrived->state;

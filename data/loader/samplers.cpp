@@ -39,8 +39,8 @@ std::vector<size_t> draw_with_replacement(const std::vector<double>& weights, si
   std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
   std::vector<size_t> indices(count);
   for (size_t i = 0; i < count; ++i) {
-    const double point = unit_above_zero(seed, epoch, i) *
-                         cumulative.back();  // in (0, sum of weights], so that a weight of 0 is never chosen
+    // In (0, sum of weights], so that a weight of 0 is never chosen.
+    const double point = unit_above_zero(seed, epoch, i) * cumulative.back();
     const auto found = std::lower_bound(cumulative.begin(), cumulative.end(), point);
     indices[i] = static_cast<size_t>(found - cumulative.begin());
   }

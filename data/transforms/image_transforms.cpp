@@ -85,8 +85,8 @@ Tensor RandomCrop::operator()(const Tensor& image) const {
   ImageSize room(x.height + padding.top + padding.bottom, x.width + padding.left + padding.right);
   const int64_t missing_width = std::max<int64_t>(size_.width - room.width, 0);
   const int64_t missing_height = std::max<int64_t>(size_.height - room.height, 0);
-  if (pad_if_needed_ &&
-      missing_width + missing_height > 0) {  // pads on both sides by all that is missing, as in torchvision
+  if (pad_if_needed_ && missing_width + missing_height > 0) {
+    // Pads on both sides by all that is missing, as in torchvision.
     padded = functional::pad(image, padding, fill_, padding_mode_);
     padding = {missing_width, missing_height};
     room.height += 2 * missing_height, room.width += 2 * missing_width;

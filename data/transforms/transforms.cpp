@@ -99,12 +99,6 @@ double draw_log_gamma(double shape) {
   }
 }
 
-// Draws from Beta(alpha, alpha) as a / (a + b), where a and b are drawn from Gamma(alpha, 1).
-double draw_beta(double alpha) {
-  const double a = draw_log_gamma(alpha), b = draw_log_gamma(alpha);
-  return 1 / (1 + std::exp(b - a));
-}
-
 }  // namespace
 
 MixUp::MixUp(int64_t num_classes, double alpha) : classes_(num_classes), alpha_(alpha) {
@@ -123,7 +117,9 @@ Example<> MixUp::apply_batch(Example<> batch) {
     const int64_t label = y.data_ptr<int64_t>()[i];
     GRADUS_CHECK(label >= 0 && label < classes_, IndexError, "MixUp for ", classes_, " classes got class ", label);
   }
-  const float lambda = static_cast<float>(draw_beta(alpha_)), rest = 1 - lambda;
+  // Draws from Beta(alpha, alpha) as a / (a + b), where a and b are drawn from Gamma(alpha, 1).
+  const double log_a = draw_log_gamma(alpha_), log_b = draw_log_gamma(alpha_);
+  const float lambda = static_cast<float>(1 / (1 + std::exp(log_b - log_a))), rest = 1 - lambda;
   const auto mixed = [&](const Tensor& values) { return (values * lambda).add_(values.roll(1, 0), rest); };
   return {mixed(x), mixed(one_hot(y, classes_).to(kFloat))};
 }

@@ -27,10 +27,8 @@
 namespace gradus::data::datasets {
 
 // The results of BatchDataset's methods, which data/pipeline.h defines.
-namespace detail {
 template <class Source, class Transform>
-auto mapped(Source source, Transform transform);
-}
+class MapDataset;
 template <class Source>
 class CacheDataset;
 template <class Source>
@@ -71,11 +69,11 @@ class BatchDataset : public BatchSource<Batch> {
   /// of its data (Tensor).
   template <class Transform>
   auto map(Transform transform) const& {
-    return detail::mapped(self(), std::move(transform));
+    return mapped(self(), std::move(transform));
   }
   template <class Transform>
   auto map(Transform transform) && {
-    return detail::mapped(std::move(self()), std::move(transform));
+    return mapped(std::move(self()), std::move(transform));
   }
 
   /// Keeps only the samples for which predicate(sample) is true, in their order. To find a sample, reads this dataset
@@ -119,11 +117,23 @@ class BatchDataset : public BatchSource<Batch> {
   /// Returns the lines of explain(). The default is one line with the name of the class and the number of samples.
   std::vector<std::string> plan() const override {
     const std::optional<size_t> size = this->size();
-    return {gradus::data::detail::short_name(typeid(Self)) +
+    return {detail::short_name(typeid(Self)) +
             (size ? ", " + std::to_string(*size) + " samples" : ", of unknown size")};
   }
 
  private:
+  template <class Transform>
+  static auto mapped(Self source, Transform transform) {
+    if constexpr (requires { typename Transform::OutputBatchType; }) {
+      return MapDataset<Self, Transform>(std::move(source), std::move(transform));
+    } else if constexpr (requires { typename Batch::value_type; }) {
+      using Adapted = transforms::detail::FunctionTransform<transforms::Lambda, Transform, typename Batch::value_type>;
+      return MapDataset<Self, Adapted>(std::move(source), Adapted(std::move(transform)));
+    } else {
+      using Adapted = transforms::detail::FunctionTransform<transforms::BatchLambda, Transform, Batch>;
+      return MapDataset<Self, Adapted>(std::move(source), Adapted(std::move(transform)));
+    }
+  }
   const Self& self() const { return static_cast<const Self&>(*this); }
   Self& self() { return static_cast<Self&>(*this); }
 };
@@ -139,8 +149,7 @@ class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
   std::vector<ExampleType> get_batch(const std::vector<size_t>& indices) override {
     std::vector<ExampleType> batch;
     batch.reserve(indices.size());
-    for (size_t index : indices)
-      batch.push_back(gradus::data::detail::with_sample(index, 0, [&] { return get(index); }));
+    for (size_t index : indices) batch.push_back(detail::with_sample(index, 0, [&] { return get(index); }));
     return batch;
   }
 };

@@ -87,10 +87,6 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
   return {at, size, describe};
 }
 
-}  // namespace gradus::data::detail
-
-namespace gradus::data::datasets::detail {
-
 std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
   const bool fractions = sum <= 1 && std::abs(sum - 1) < 1e-9;
@@ -115,4 +111,4 @@ std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<d
   return parts;
 }
 
-}  // namespace gradus::data::datasets::detail
+}  // namespace gradus::data::detail

@@ -14,6 +14,27 @@
 #include <gradus/data/dataset.h>
 #include <gradus/data/transforms/transforms.h>
 
+namespace gradus::data::datasets {
+
+/// A dataset with a method get_stacked(indices). It returns the same batch as Stack makes of get_batch(indices), but
+/// faster, because it makes no tensors of single samples.
+template <class Source>
+concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
+  { source.get_stacked(indices) } -> std::same_as<Example<>>;
+};
+/// A transform with a method apply_stacked(batch), which has the same result as apply on each sample before Stack.
+template <class Transform>
+concept StackedTransform = requires(const Transform& transform, Example<> batch) {
+  { transform.apply_stacked(std::move(batch)) } -> std::same_as<Example<>>;
+};
+/// A transform of one sample. Other transforms, such as Stack, take a whole batch.
+template <class Transform, class Sample>
+concept SampleTransform = requires(Transform& transform, Sample sample) {
+  transform.apply(std::move(sample));
+};
+
+}  // namespace gradus::data::datasets
+
 namespace gradus::data::detail {
 
 /// The samples that a Subset takes from its source. Selections are thread-safe, and copies share their state: an order
@@ -36,28 +57,6 @@ Selection select_shuffled(uint64_t seed, SourceSize source_size);
 /// answer is needed.
 Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source_size);
 
-}  // namespace gradus::data::detail
-
-namespace gradus::data::datasets {
-
-/// A dataset with a method get_stacked(indices). It returns the same batch as Stack makes of get_batch(indices), but
-/// faster, because it makes no tensors of single samples.
-template <class Source>
-concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
-  { source.get_stacked(indices) } -> std::same_as<Example<>>;
-};
-/// A transform with a method apply_stacked(batch), which has the same result as apply on each sample before Stack.
-template <class Transform>
-concept StackedTransform = requires(const Transform& transform, Example<> batch) {
-  { transform.apply_stacked(std::move(batch)) } -> std::same_as<Example<>>;
-};
-/// A transform of one sample. Other transforms, such as Stack, take a whole batch.
-template <class Transform, class Sample>
-concept SampleTransform = requires(Transform& transform, Sample sample) {
-  transform.apply(std::move(sample));
-};
-
-namespace detail {
 inline std::vector<std::string> with_line(std::vector<std::string> lines, std::string line) {
   lines.push_back(std::move(line));
   return lines;
@@ -66,14 +65,34 @@ inline std::vector<std::string> with_line(std::vector<std::string> lines, std::s
 /// (0, …), whose other sizes are those of sample 0.
 template <class Source, class Stack>
 typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
-  if constexpr (StackedDataset<Source>) return source.get_stacked(indices);
+  if constexpr (datasets::StackedDataset<Source>) return source.get_stacked(indices);
   if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
   auto batch = stack.apply_batch(source.get_batch({0}));
   batch.data = batch.data.narrow(0, 0, 0);
   if constexpr (requires { batch.target; }) batch.target = batch.target.narrow(0, 0, 0);
   return batch;
 }
-}  // namespace detail
+
+/// Returns a copy of a sample. Tensors are cloned, so that changes in a batch do not reach the cached samples.
+inline Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
+template <class T>
+T copy_of(const T& value) {
+  return value;
+}
+template <class Data, class Target>
+Example<Data, Target> copy_of(const Example<Data, Target>& example) {
+  if constexpr (std::is_void_v<Target>) return {copy_of(example.data)};
+  else return {copy_of(example.data), copy_of(example.target)};
+}
+
+/// Permutes 0 … total - 1 at random by `seed` and splits the result into parts. `lengths` are the sizes of the parts,
+/// which add up to `total`, or fractions, which add up to 1. Samples left over by rounding go to the first parts, one
+/// to each (torch.utils.data.random_split). Anything else is a ValueError.
+std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed);
+
+}  // namespace gradus::data::detail
+
+namespace gradus::data::datasets {
 
 /// The result of map(): applies a transform to the samples or batches of `Source`.
 template <class Source, class Transform>
@@ -91,13 +110,13 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
       OutputBatchType output;
       output.reserve(input.size());
       for (size_t i = 0; i < input.size(); ++i)
-        output.push_back(gradus::data::detail::with_sample(indices[i], stage(),
-                                                           [&] { return transform_.apply(std::move(input[i])); }));
+        output.push_back(
+            detail::with_sample(indices[i], stage(), [&] { return transform_.apply(std::move(input[i])); }));
       return output;
     } else {
       auto input = source_.get_batch(indices);
       // A transform of batches (MixUp) draws from the generator of the batch's first sample.
-      const gradus::data::detail::SampleScope scope(indices.empty() ? 0 : indices[0], stage());
+      const detail::SampleScope scope(indices.empty() ? 0 : indices[0], stage());
       return transform_.apply_batch(std::move(input));
     }
   }
@@ -111,7 +130,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
   std::optional<size_t> size() const override { return source_.size(); }
   uint64_t stage() const override { return source_.stage() + 1; }
   std::vector<std::string> plan() const override {
-    return detail::with_line(source_.plan(), "map " + gradus::data::detail::describe(transform_));
+    return detail::with_line(source_.plan(), "map " + detail::describe(transform_));
   }
   const Source& dataset() const { return source_; }
   const Transform& transform() const { return transform_; }
@@ -128,7 +147,7 @@ template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
   Subset(Source source, std::vector<size_t> indices)
-      : Subset(std::move(source), gradus::data::detail::select_listed(std::move(indices))) {}
+      : Subset(std::move(source), detail::select_listed(std::move(indices))) {}
 
   /// Select samples as BatchDataset::filter, shuffle, take and skip do.
   template <class Predicate>
@@ -136,19 +155,19 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
     static_assert(
         requires { typename Source::BatchType::value_type; }, "filter samples before they are stacked");
     auto accepts = [source, predicate = std::move(predicate)](size_t index) mutable {
-      const gradus::data::detail::EpochScope scope(0, 0);
+      const detail::EpochScope scope(0, 0);
       auto sample = source.get_batch({index});
       return static_cast<bool>(predicate(std::as_const(sample[0])));
     };
-    auto selection = gradus::data::detail::select_accepted(std::move(accepts), [source] { return source.size(); });
+    auto selection = detail::select_accepted(std::move(accepts), [source] { return source.size(); });
     return {std::move(source), std::move(selection)};
   }
   static Subset shuffled(Source source, uint64_t seed) {
-    auto selection = gradus::data::detail::select_shuffled(seed, [source] { return source.size(); });
+    auto selection = detail::select_shuffled(seed, [source] { return source.size(); });
     return {std::move(source), std::move(selection)};
   }
   static Subset range_of(Source source, size_t first, size_t count) {
-    auto selection = gradus::data::detail::select_range(first, count, [source] { return source.size(); });
+    auto selection = detail::select_range(first, count, [source] { return source.size(); });
     return {std::move(source), std::move(selection)};
   }
 
@@ -165,8 +184,7 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
   const Source& dataset() const { return source_; }
 
  private:
-  Subset(Source source, gradus::data::detail::Selection selection)
-      : source_(std::move(source)), selection_(std::move(selection)) {}
+  Subset(Source source, detail::Selection selection) : source_(std::move(source)), selection_(std::move(selection)) {}
 
   std::vector<size_t> selected(const std::vector<size_t>& places) const {
     std::vector<size_t> indices;
@@ -176,22 +194,8 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
   }
 
   Source source_;
-  gradus::data::detail::Selection selection_;
+  detail::Selection selection_;
 };
-
-namespace detail {
-/// Returns a copy of a sample. Tensors are cloned, so that changes in a batch do not reach the cached samples.
-inline Tensor copy_of(const Tensor& tensor) { return tensor.defined() ? tensor.clone() : tensor; }
-template <class T>
-T copy_of(const T& value) {
-  return value;
-}
-template <class Data, class Target>
-Example<Data, Target> copy_of(const Example<Data, Target>& example) {
-  if constexpr (std::is_void_v<Target>) return {copy_of(example.data)};
-  else return {copy_of(example.data), copy_of(example.target)};
-}
-}  // namespace detail
 
 /// The result of cache().
 template <class Source>
@@ -237,7 +241,7 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
         if (!kept_->samples.count(index)) missing.push_back(index);
     }
     if (missing.empty()) return;
-    const gradus::data::detail::EpochScope scope(seed_, 0);
+    const detail::EpochScope scope(seed_, 0);
     BatchType samples = source_.get_batch(missing);
     std::lock_guard lock(kept_->mutex);
     for (size_t i = 0; i < missing.size(); ++i) kept_->samples.try_emplace(missing[i], std::move(samples[i]));
@@ -247,24 +251,6 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
   uint64_t seed_;
   std::shared_ptr<Kept> kept_;
 };
-
-namespace detail {
-
-template <class Source, class Transform>
-auto mapped(Source source, Transform transform) {
-  using Batch = typename Source::BatchType;
-  if constexpr (requires { typename Transform::OutputBatchType; }) {
-    return MapDataset<Source, Transform>(std::move(source), std::move(transform));
-  } else if constexpr (requires { typename Batch::value_type; }) {
-    using Adapted = transforms::detail::FunctionTransform<transforms::Lambda, Transform, typename Batch::value_type>;
-    return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
-  } else {
-    using Adapted = transforms::detail::FunctionTransform<transforms::BatchLambda, Transform, Batch>;
-    return MapDataset<Source, Adapted>(std::move(source), Adapted(std::move(transform)));
-  }
-}
-
-}  // namespace detail
 
 // ---- Datasets composed of datasets, as in torch.utils.data ----
 
@@ -380,13 +366,6 @@ template <class First, class... Rest>
 ConcatDataset(First, Rest...) -> ConcatDataset<typename First::BatchType>;
 template <class Part>
 ConcatDataset(std::vector<Part>) -> ConcatDataset<typename Part::BatchType>;
-
-namespace detail {
-/// Permutes 0 … total - 1 at random by `seed` and splits the result into parts. `lengths` are the sizes of the parts,
-/// which add up to `total`, or fractions, which add up to 1. Samples left over by rounding go to the first parts, one
-/// to each (torch.utils.data.random_split). Anything else is a ValueError.
-std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed);
-}  // namespace detail
 
 /// Splits a dataset at random into parts that do not overlap: random_split(dataset, {50000, 10000}) or, with fractions,
 /// random_split(dataset, {0.8, 0.2}). The split depends only on `seed`, by default the default generator's seed.

@@ -61,7 +61,7 @@ struct Published {
   // Returns the files in `folder` that exist. Returns none if one is missing and the dataset needs all of them.
   std::vector<std::string> present_files(const std::string& folder, ImageDataset::Mode mode) const {
     std::vector<std::string> files = files_in(folder, mode);
-    const size_t missing = std::erase_if(files, [](const std::string& file) { return !data::detail::is_file(file); });
+    const size_t missing = std::erase_if(files, [](const std::string& file) { return !detail::is_file(file); });
     return missing > 0 && !may_be_partial ? std::vector<std::string>() : files;
   }
   // Returns the files in `root` or, if it has none, in its subfolder. If there are none either, throws an IoError that
@@ -71,14 +71,14 @@ struct Published {
     for (const std::string& folder : {root, root + "/" + subfolder}) {
       if (std::vector<std::string> files = present_files(folder, mode); !files.empty()) return files;
       for (std::string& file : files_in(folder, mode))
-        if (!data::detail::is_file(file)) wanted.push_back(std::move(file));
+        if (!detail::is_file(file)) wanted.push_back(std::move(file));
     }
-    if (hint.empty()) hint = data::detail::unpack_hint(wanted);
+    if (hint.empty()) hint = detail::unpack_hint(wanted);
     if (hint.empty()) hint = std::string(". Fetch it with scripts/") + script + ", or unpack it: tar -xzf " + archive;
     GRADUS_FAIL(IoError, "no ", name, " file '", wanted[0], "', nor in the subfolder ", subfolder, hint);
   }
   std::string find(const std::string& directory) const {
-    return data::detail::find_folder(directory, {subfolder}, [&](const std::string& folder) {
+    return detail::find_folder(directory, {subfolder}, [&](const std::string& folder) {
       return !present_files(folder, ImageDataset::kTrain).empty() &&
              !present_files(folder, ImageDataset::kTest).empty();
     });
@@ -104,7 +104,7 @@ const Published kStl10 = {"STL-10",
 ImageDataset load_cifar10(const std::string& root, ImageDataset::Mode mode) {
   std::string hint;
   for (const std::string& place : {root, root + "/cifar-10-batches-py"})
-    if (data::detail::is_file(place + "/data_batch_1"))
+    if (detail::is_file(place + "/data_batch_1"))
       hint = ". '" + place + "' has the version for Python, which is pickled; the binary version is read";
   const std::vector<std::string> files = kCifar10.find_files(root, mode, hint);
   TensorList images, labels;

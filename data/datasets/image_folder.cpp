@@ -32,7 +32,7 @@ void add_images(const fs::path& folder, std::set<fs::path>& open, std::vector<st
   std::error_code error;
   const fs::path canonical = fs::canonical(folder, error);
   if (error || !open.insert(canonical).second) return;
-  const std::vector<std::string> entries = data::detail::entries_of(folder);
+  const std::vector<std::string> entries = detail::entries_of(folder);
   for (const std::string& entry : entries)
     if (is_image(entry) && !is_folder(entry)) images.push_back(entry);
   for (const std::string& entry : entries)
@@ -49,7 +49,7 @@ ImageFolder::ImageFolder(std::optional<transforms::ImageSize> size, const std::s
                "' is not a folder; ImageFolder needs one with a subfolder for each class");
   auto list = std::make_shared<List>();
   list->root = root;
-  for (const fs::path entry : data::detail::entries_of(root)) {
+  for (const fs::path entry : detail::entries_of(root)) {
     if (!is_folder(entry)) continue;
     std::vector<std::string> images;
     std::set<fs::path> open;

@@ -124,7 +124,7 @@ std::string find_file(const std::string& folder, const std::string& name) {
   for (const std::string& stem : {name, dotted})
     for (const char* ending : {"", ".gz"}) {
       const std::string path = folder + "/" + stem + ending;
-      if (data::detail::is_file(path)) return path;
+      if (detail::is_file(path)) return path;
     }
   return "";
 }
@@ -136,7 +136,7 @@ bool holds(const std::string& folder, const Files& files) {
 ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
   const Files& files = mode == ImageDataset::kTrain ? kTrainFiles : kTestFiles;
   const std::string folder =
-      data::detail::find_below(root, kSubfolders, [&](const std::string& place) { return holds(place, files); });
+      detail::find_below(root, kSubfolders, [&](const std::string& place) { return holds(place, files); });
   GRADUS_CHECK(!folder.empty(), IoError, "no MNIST files '", root, "/", files.images, "' and '", files.labels,
                "', plain or with .gz, nor in the subfolders mnist, raw and MNIST/raw");
   const std::string name = find_file(folder, files.images);
@@ -152,7 +152,7 @@ ImageDataset load(const std::string& root, ImageDataset::Mode mode) {
 MNIST::MNIST(const std::string& root, Mode mode) : ImageDataset(load(root, mode)) {}
 
 std::string find_mnist(const std::string& directory) {
-  return data::detail::find_folder(directory, kSubfolders, [](const std::string& folder) {
+  return detail::find_folder(directory, kSubfolders, [](const std::string& folder) {
     return holds(folder, kTrainFiles) && holds(folder, kTestFiles);
   });
 }

@@ -355,7 +355,7 @@ void TarShardSampler::skip(uint64_t batches, size_t batch_size) {
 namespace datasets {
 
 TarShards::TarShards(std::vector<std::string> folders, const TarShardsOptions& options)
-    : stream_(data::detail::TarStream::open(std::move(folders), options)) {}
+    : stream_(detail::TarStream::open(std::move(folders), options)) {}
 
 TarSample TarShards::get(size_t index) { return stream_->give(index); }
 

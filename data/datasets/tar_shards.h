@@ -43,14 +43,14 @@ namespace samplers {
 /// Decides which samples of TarShards a loader gets next.
 class TarShardSampler : public Sampler {
  public:
-  explicit TarShardSampler(std::shared_ptr<data::detail::TarStream> stream) : stream_(std::move(stream)) {}
+  explicit TarShardSampler(std::shared_ptr<detail::TarStream> stream) : stream_(std::move(stream)) {}
   void reset(uint64_t seed, uint64_t epoch) override;
   std::optional<std::vector<size_t>> next(size_t batch_size) override;
   /// Also reads the samples that it skips, because shards can only be read sequentially.
   void skip(uint64_t batches, size_t batch_size) override;
 
  private:
-  std::shared_ptr<data::detail::TarStream> stream_;
+  std::shared_ptr<detail::TarStream> stream_;
 };
 }  // namespace samplers
 
@@ -87,7 +87,7 @@ class TarShards : public Dataset<TarShards, TarSample> {
   std::vector<std::string> plan() const override;
 
  private:
-  std::shared_ptr<data::detail::TarStream> stream_;
+  std::shared_ptr<detail::TarStream> stream_;
 };
 
 }  // namespace datasets

@@ -46,10 +46,7 @@ constexpr Kind kKinds[] = {
     {4, "ftyphei"sv, "a HEIF image", kConvertImage},
     {4, "ftypmif1"sv, "a HEIF image", kConvertImage},
     {0, "\x1f\x8b"sv, "compressed by gzip", "; unpack it (gunzip)"},
-    {0,
-     "\xfd"
-     "7zXZ\0"sv,
-     "compressed by xz", "; unpack it (unxz)"},
+    {0, "\xfd\x37zXZ\0"sv, "compressed by xz", "; unpack it (unxz)"},
     {0, "BZh"sv, "compressed by bzip2", "; unpack it (bunzip2)"},
     {0, "\x28\xb5\x2f\xfd"sv, "compressed by zstd", "; unpack it (unzstd)"},
     {0, "GGUF"sv, "a GGUF file (llama.cpp)", ""},

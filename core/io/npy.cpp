@@ -94,8 +94,7 @@ class NpyHeaderReader {
   void read_dtype() {
     const std::string_view descr = quoted();
     const std::string_view code = descr.substr(std::min<size_t>(1, descr.size()));
-    const auto* known = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
-                                     [&](const NpyType& candidate) { return candidate.code == code; });
+    const auto* known = std::ranges::find(kNpyTypes, code, &NpyType::code);
     const char order = descr.empty() ? '\0' : descr.front();
     const bool known_order =
         order == '<' || order == '>' || (order == '|' && known != std::end(kNpyTypes) && size_of(known->dtype) == 1);
@@ -167,8 +166,7 @@ Array load_npy(const std::string& path) { return parse_npy(read_file(path), path
 Bytes encode_npy(const Array& array) {
   GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
                "npy has no bfloat16: convert to float32, or save as safetensors");
-  const auto* known = std::find_if(std::begin(kNpyTypes), std::end(kNpyTypes),
-                                   [&](const NpyType& code) { return code.dtype == array.dtype(); });
+  const auto* known = std::ranges::find(kNpyTypes, array.dtype(), &NpyType::dtype);
   std::string sizes;
   for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
   if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4) without a trailing comma

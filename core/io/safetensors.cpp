@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -9,12 +11,13 @@
 #include <gradus/core/io/array_bytes.h>
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/file_kind.h>
+#include <gradus/core/ops/ops.h>
 
 namespace gradus::io {
 namespace {
 
 struct DTypeCode {
-  const char* code;
+  std::string_view code;
   DType dtype;
 };
 // Widest dtype first, the order of the reference implementation.
@@ -30,8 +33,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   HeaderReader(const std::string& file, SafetensorsHeader* header) : file_(file), header_(header) {}
 
   bool start_object(size_t) override {
-    if (depth_ == 2) unexpected("an object");
-    if (depth_ == 1 && !in_metadata_) {
+    if (depth_ > 1) unexpected("an object");
+    if (depth_ == 1 && !in_metadata()) {
       header_->entries.emplace_back().name = name_;
       seen_ = 0;
     }
@@ -39,19 +42,16 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool end_object() override {
-    if (depth_ == 2 && !in_metadata_)
-      GRADUS_CHECK(seen_ == (kDType | kShape | kOffsets), IoError, where(),
-                   "needs exactly dtype, shape and data_offsets");
-    if (depth_ == 2) in_metadata_ = false;
+    const bool is_complete = depth_ == 1 || in_metadata() || seen_ == (kDType | kShape | kOffsets);
+    GRADUS_CHECK(is_complete, IoError, where(), "needs exactly dtype, shape and data_offsets");
     --depth_;
     return true;
   }
   bool key(std::string& text) override {
     if (depth_ == 1) {
       GRADUS_CHECK(names_.insert(text).second, IoError, "'", file_, "': the name '", text, "' appears twice");
-      in_metadata_ = text == "__metadata__";
       name_ = text;
-    } else if (in_metadata_) {
+    } else if (in_metadata()) {
       GRADUS_CHECK(!header_->metadata.count(text), IoError, "'", file_, "': metadata has '", text, "' twice");
       metadata_key_ = text;
     } else {
@@ -64,30 +64,29 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool string(std::string& text) override {
-    if (depth_ == 2 && in_metadata_) {
+    if (depth_ == 2 && in_metadata()) {
       header_->metadata.emplace(metadata_key_, text);
       return true;
     }
-    if (depth_ != 2 || field_ != kDType || in_array_) unexpected("a string");
-    for (const DTypeCode& known : kDTypeCodes) {
-      if (text != known.code) continue;
-      entry().dtype = known.dtype;
-      return true;
-    }
-    GRADUS_FAIL(IoError, where(), "has dtype '", text, "'; known are F32 F64 F16 BF16 I64 I32 U8 BOOL");
+    if (depth_ != 2 || field_ != kDType) unexpected("a string");
+    const auto* known = std::ranges::find(kDTypeCodes, text, &DTypeCode::code);
+    GRADUS_CHECK(known != std::end(kDTypeCodes), IoError, where(), "has dtype '", text,
+                 "'; known are F32 F64 F16 BF16 I64 I32 U8 BOOL");
+    entry().dtype = known->dtype;
+    return true;
   }
   bool start_array(size_t) override {
-    if (depth_ != 2 || in_metadata_ || in_array_ || field_ == kDType) unexpected("a list");
-    in_array_ = true;
+    if (depth_ != 2 || in_metadata() || field_ == kDType) unexpected("a list");
+    ++depth_;
     return true;
   }
   bool end_array() override {
     GRADUS_CHECK(field_ == kShape || numbers_ == 2, IoError, where(), "has ", numbers_, " data_offsets instead of 2");
-    in_array_ = false;
+    --depth_;
     return true;
   }
   bool number_unsigned(uint64_t value) override {
-    if (!in_array_) unexpected("a number");
+    if (depth_ != 3) unexpected("a number");
     if (field_ == kShape) {
       GRADUS_CHECK(numbers_ < kMaxDims, IoError, where(), "has more than ", kMaxDims, " dimensions");
       GRADUS_CHECK(value <= INT64_MAX, IoError, where(), "has the size ", value);
@@ -110,6 +109,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  private:
   static constexpr int kDType = 1, kShape = 2, kOffsets = 4;
 
+  bool in_metadata() const { return name_ == "__metadata__"; }
   SafetensorsEntry& entry() { return header_->entries.back(); }
   std::string where() const { return "'" + file_ + "': tensor '" + name_ + "' "; }
   [[noreturn]] void unexpected(const char* what) const {
@@ -121,15 +121,13 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader* header_;
   std::set<std::string> names_;
   std::string name_, metadata_key_;
-  int depth_ = 0, field_ = 0, seen_ = 0, numbers_ = 0;
-  bool in_metadata_ = false, in_array_ = false;
+  int depth_ = 0;  // 1 in the header, 2 in a tensor or the metadata, 3 in a list
+  int field_ = 0, seen_ = 0, numbers_ = 0;
 };
 
 // Position of a dtype in kDTypeCodes, which is the order of tensors in files of the reference implementation.
 int safetensors_rank(DType dtype) {
-  const auto* known = std::find_if(std::begin(kDTypeCodes), std::end(kDTypeCodes),
-                                   [&](const DTypeCode& code) { return code.dtype == dtype; });
-  return static_cast<int>(known - std::begin(kDTypeCodes));
+  return static_cast<int>(std::ranges::find(kDTypeCodes, dtype, &DTypeCode::dtype) - std::begin(kDTypeCodes));
 }
 
 // Parses and checks a header: dtypes must be known, sizes must match the shapes, and offsets must cover `data_bytes`
@@ -185,69 +183,71 @@ std::string write_safetensors_header(const std::vector<SafetensorsEntry>& entrie
 constexpr uint64_t kPrefixBytes = 8;
 constexpr uint64_t kMostHeaderBytes = 100'000'000;  // the reference implementation's limit
 
-// Length of the header, from the first bytes of a file of `file_bytes` bytes.
-uint64_t header_length(ByteSpan start, uint64_t file_bytes, const std::string& name) {
-  const bool has_header = start.size() > kPrefixBytes && start[kPrefixBytes] == std::byte{'{'};
-  const std::string kind = has_header ? "" : described(start);
-  GRADUS_CHECK(kind.empty(), IoError, "'", name, "' is not a safetensors file", kind);
-  GRADUS_CHECK(file_bytes >= kPrefixBytes, IoError, "'", name, "' is not a safetensors file: it has ", file_bytes,
-               " bytes, fewer than the 8 of the header's length");
-  const uint64_t length = read_little_endian<uint64_t>(start.data());
-  GRADUS_CHECK(length <= kMostHeaderBytes, IoError, "'", name, "' is not a safetensors file: it announces a header of ",
-               length, " bytes, at most ", kMostHeaderBytes, " are accepted");
-  GRADUS_CHECK(length <= file_bytes - kPrefixBytes, IoError, "'", name, "' is truncated: the header has ", length,
-               " bytes, the file ", file_bytes);
-  return length;
-}
-
-// The tensors of a checked header; read(offset, to, bytes) reads their data.
-template <class Read>
-std::map<std::string, Array> read_tensors(const SafetensorsHeader& header, const std::string& name, const Read& read) {
-  std::map<std::string, Array> tensors;
-  for (const SafetensorsEntry& entry : header.entries) {
-    const Array array = Array::empty(entry.shape, entry.dtype);
-    read(entry.begin, array.data(), array.nbytes());
-    convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(entry.dtype), std::endian::little);
-    check_booleans(array, "'" + name + "': tensor '" + entry.name + "'");
-    tensors.emplace(entry.name, array);
-  }
-  return tensors;
-}
-
+// A file whose header has been read and checked. read(offset, to, bytes) reads its bytes.
 struct OpenSafetensors {
-  InputFile file;
+  using Read = std::function<void(uint64_t offset, void* to, size_t bytes)>;
+
+  std::string name;
+  Read read;
   uint64_t data_begin = 0;
   SafetensorsHeader header;
 
-  explicit OpenSafetensors(const std::string& path) : file(path) {
-    std::string json(header_length(file.start(kFileKindBytes), file.size(), path), '\0');
-    file.read_at(kPrefixBytes, json.data(), json.size());
-    data_begin = kPrefixBytes + json.size();
-    header = parse_safetensors_header(json, file.size() - data_begin, path);
+  OpenSafetensors(const std::string& name_, uint64_t file_bytes, const Read& read_) : name(name_), read(read_) {
+    Bytes start(std::min<uint64_t>(file_bytes, kFileKindBytes));
+    if (!start.empty()) read(0, start.data(), start.size());
+    const bool has_header = start.size() > kPrefixBytes && start[kPrefixBytes] == std::byte{'{'};
+    const std::string kind = has_header ? "" : described(start);
+    GRADUS_CHECK(kind.empty(), IoError, "'", name, "' is not a safetensors file", kind);
+    GRADUS_CHECK(file_bytes >= kPrefixBytes, IoError, "'", name, "' is not a safetensors file: it has ", file_bytes,
+                 " bytes, fewer than the 8 of the header's length");
+    const uint64_t length = read_little_endian<uint64_t>(start.data());
+    GRADUS_CHECK(length <= kMostHeaderBytes, IoError, "'", name,
+                 "' is not a safetensors file: it announces a header of ", length, " bytes, at most ", kMostHeaderBytes,
+                 " are accepted");
+    GRADUS_CHECK(length <= file_bytes - kPrefixBytes, IoError, "'", name, "' is truncated: the header has ", length,
+                 " bytes, the file ", file_bytes);
+    std::string json(length, '\0');
+    if (length > 0) read(kPrefixBytes, json.data(), length);
+    data_begin = kPrefixBytes + length;
+    header = parse_safetensors_header(json, file_bytes - data_begin, name);
+  }
+
+  Safetensors load() {
+    Safetensors file{{}, std::move(header.metadata)};
+    for (const SafetensorsEntry& entry : header.entries) {
+      const Array array = Array::empty(entry.shape, entry.dtype);
+      if (array.nbytes() > 0) read(data_begin + entry.begin, array.data(), array.nbytes());
+      convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(entry.dtype), std::endian::little);
+      check_booleans(array, "'" + name + "': tensor '" + entry.name + "'");
+      file.tensors.emplace(entry.name, array);
+    }
+    return file;
   }
 };
+
+OpenSafetensors open_file(const std::string& path) {
+  const auto file = std::make_shared<InputFile>(path);
+  return {path, file->size(), [file](uint64_t offset, void* to, size_t bytes) { file->read_at(offset, to, bytes); }};
+}
 
 /// Calls write(data, bytes) for each piece of the file in order.
 template <class Write>
 void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
                        const Write& write) {
-  std::vector<const std::pair<std::string, Array>*> order;
-  for (const auto& tensor : tensors) {
-    GRADUS_CHECK(tensor.first != "__metadata__", ValueError, "a tensor cannot be named '__metadata__'");
-    GRADUS_CHECK(tensor.second.defined(), ValueError, "tensor '", tensor.first, "' is undefined");
-    order.push_back(&tensor);
+  for (const auto& [name, array] : tensors) {
+    GRADUS_CHECK(name != "__metadata__", ValueError, "a tensor cannot be named '__metadata__'");
+    GRADUS_CHECK(array.defined(), ValueError, "tensor '", name, "' is undefined");
   }
-  std::sort(order.begin(), order.end(), [](const auto* a, const auto* b) {
-    const int rank_a = safetensors_rank(a->second.dtype()), rank_b = safetensors_rank(b->second.dtype());
-    return rank_a != rank_b ? rank_a < rank_b : a->first < b->first;
+  auto order = tensors;
+  std::ranges::sort(order, {}, [](const auto& tensor) {
+    return std::pair<int, const std::string&>(safetensors_rank(tensor.second.dtype()), tensor.first);
   });
 
   std::vector<SafetensorsEntry> entries;
-  std::map<std::string, int> names;
+  std::set<std::string_view> names;
   uint64_t offset = 0;
-  for (const auto* tensor : order) {
-    const auto& [name, array] = *tensor;
-    GRADUS_CHECK(++names[name] == 1, ValueError, "two tensors are named '", name, "'");
+  for (const auto& [name, array] : order) {
+    GRADUS_CHECK(names.insert(name).second, ValueError, "two tensors are named '", name, "'");
     entries.push_back({name, array.dtype(), array.shape(), offset, offset + array.nbytes()});
     offset += array.nbytes();
   }
@@ -257,47 +257,29 @@ void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors
 
   write(prefix, kPrefixBytes);
   write(header.data(), header.size());
-  for (const auto* tensor : order) {
-    Array array = contiguous_on_cpu(tensor->second);
-    if constexpr (std::endian::native != std::endian::little) {
-      const Array swapped = Array::empty(array.shape(), array.dtype());
-      if (array.nbytes() > 0) std::memcpy(swapped.data(), array.data(), array.nbytes());
-      convert_byte_order(swapped.data(), static_cast<size_t>(swapped.numel()), size_of(swapped.dtype()),
-                         std::endian::little);
-      array = swapped;
-    }
+  for (const auto& tensor : order) {
+    Array array = contiguous_on_cpu(tensor.second);
+    if constexpr (std::endian::native != std::endian::little) array = ops::clone(array);
+    convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(array.dtype()), std::endian::little);
     write(array.data(), array.nbytes());
   }
 }
 
 }  // namespace
 
-Safetensors load_safetensors_with_metadata(const std::string& path) {
-  OpenSafetensors open(path);
-  return {read_tensors(
-              open.header, path,
-              [&](uint64_t offset, void* to, size_t bytes) { open.file.read_at(open.data_begin + offset, to, bytes); }),
-          std::move(open.header.metadata)};
-}
+Safetensors load_safetensors_with_metadata(const std::string& path) { return open_file(path).load(); }
 
 std::map<std::string, Array> load_safetensors(const std::string& path) {
   return load_safetensors_with_metadata(path).tensors;
 }
 
-SafetensorsHeader read_safetensors_header(const std::string& path) { return OpenSafetensors(path).header; }
+SafetensorsHeader read_safetensors_header(const std::string& path) { return open_file(path).header; }
 
 Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
-  const uint64_t length = header_length(bytes.first(std::min(bytes.size(), kFileKindBytes)), bytes.size(), name);
-  const std::string_view json(reinterpret_cast<const char*>(bytes.data() + kPrefixBytes), length);
-  const ByteSpan data = bytes.subspan(kPrefixBytes + length);
-  SafetensorsHeader header = parse_safetensors_header(json, data.size(), name);
-  return {read_tensors(header, name,
-                       [&](uint64_t offset, void* to, size_t count) {
-                         if (count > 0) std::memcpy(to, data.data() + offset, count);
-                       }),
-          std::move(header.metadata)};
+  const auto read = [bytes](uint64_t offset, void* to, size_t count) { std::memcpy(to, &bytes[offset], count); };
+  return OpenSafetensors(name, bytes.size(), read).load();
 }
 
 void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,

@@ -16,6 +16,14 @@ struct Colors {
   Planes x, y;
   bool gray;  // true if the image has one channel
   int64_t images() const { return gray ? x.count : x.count / 3; }
+
+  /// Calls change(from, to) with the first pixels of each image and of its result. Returns the result.
+  template <class Change>
+  Tensor changed(const Change& change) const {
+    const int64_t size = gray ? x.pixels() : 3 * x.pixels();
+    for (int64_t i = 0; i < images(); ++i) change(x.plane(0) + i * size, y.plane(0) + i * size);
+    return Tensor(y.array);
+  }
 };
 
 Colors colors_of(const Tensor& image, std::string_view name) {
@@ -26,8 +34,9 @@ Colors colors_of(const Tensor& image, std::string_view name) {
   return {x, detail::planes_like(x, {x.height, x.width}), channels == 1};
 }
 
-void check_factor(double factor, std::string_view name) {
+Colors adjustable(const Tensor& image, double factor, std::string_view name) {
   GRADUS_CHECK(factor >= 0 && std::isfinite(factor), ValueError, name, " needs a factor of at least 0, got ", factor);
+  return colors_of(image, name);
 }
 
 float gray_of(float r, float g, float b) { return 0.2989f * r + 0.587f * g + 0.114f * b; }
@@ -126,39 +135,32 @@ Tensor rgb_to_grayscale(const Tensor& image, int64_t num_output_channels) {
 }
 
 Tensor adjust_brightness(const Tensor& image, double factor) {
-  check_factor(factor, "adjust_brightness");
-  const Colors colors = colors_of(image, "adjust_brightness");
-  const float* from = colors.x.plane(0);
-  float* to = colors.y.plane(0);
+  const Colors colors = adjustable(image, factor, "adjust_brightness");
   const float f = static_cast<float>(factor);
-  for (int64_t k = 0; k < colors.x.array.numel(); ++k) to[k] = in_range(f * from[k]);
+  std::transform(colors.x.plane(0), colors.x.plane(colors.x.count), colors.y.plane(0),
+                 [f](float value) { return in_range(f * value); });
   return Tensor(colors.y.array);
 }
 
 Tensor adjust_contrast(const Tensor& image, double factor) {
-  check_factor(factor, "adjust_contrast");
-  const Colors colors = colors_of(image, "adjust_contrast");
+  const Colors colors = adjustable(image, factor, "adjust_contrast");
   const int64_t pixels = colors.x.pixels(), size = (colors.gray ? 1 : 3) * pixels;
   const float f = static_cast<float>(factor);
-  for (int64_t i = 0; i < colors.images(); ++i) {
-    const float* from = colors.x.plane(0) + i * size;
-    float* to = colors.y.plane(0) + i * size;
+  return colors.changed([&](const float* from, float* to) {
     if (!colors.gray) to_gray(from, to, pixels);
     const double sum = std::accumulate(colors.gray ? from : to, (colors.gray ? from : to) + pixels, 0.0);
     const float rest = (1 - f) * static_cast<float>(sum / static_cast<double>(pixels));
     for (int64_t k = 0; k < size; ++k) to[k] = in_range(f * from[k] + rest);
-  }
-  return Tensor(colors.y.array);
+  });
 }
 
 Tensor adjust_saturation(const Tensor& image, double factor) {
-  check_factor(factor, "adjust_saturation");
-  const Colors colors = colors_of(image, "adjust_saturation");
+  const Colors colors = adjustable(image, factor, "adjust_saturation");
   if (colors.gray) return Tensor(colors.x.array);
-  for (int64_t i = 0; i < colors.images(); ++i)
-    saturate(colors.x.plane(3 * i), colors.y.plane(3 * i), colors.y.plane(3 * i + 1), colors.y.plane(3 * i + 2),
-             colors.x.pixels(), static_cast<float>(factor));
-  return Tensor(colors.y.array);
+  const int64_t pixels = colors.x.pixels();
+  return colors.changed([&](const float* from, float* to) {
+    saturate(from, to, to + pixels, to + 2 * pixels, pixels, static_cast<float>(factor));
+  });
 }
 
 Tensor adjust_hue(const Tensor& image, double factor) {
@@ -167,14 +169,11 @@ Tensor adjust_hue(const Tensor& image, double factor) {
   if (colors.gray) return Tensor(colors.x.array);
   const int64_t pixels = colors.x.pixels();
   const float turn = static_cast<float>(factor);
-  for (int64_t i = 0; i < colors.images(); ++i) {
-    const float* from = colors.x.plane(3 * i);
-    float* to = colors.y.plane(3 * i);
+  return colors.changed([&](const float* from, float* to) {
     int64_t k = 0;
     for (; k + 4 <= pixels; k += 4) store(turned(load<Four>(from + k, pixels), turn), to + k, pixels);
     for (; k < pixels; ++k) store(turned(load<float>(from + k, pixels), turn), to + k, pixels);
-  }
-  return Tensor(colors.y.array);
+  });
 }
 
 }  // namespace gradus::data::transforms::functional

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include <gradus/core/formulas/integers.h>
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/gzip.h>
 
@@ -34,15 +35,10 @@ Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
 
 /// Number of values per pixel; 0 if the standard (table 8) does not allow values of `bits` bits for this colour type.
 int channels_of(int color, int bits) {
-  const bool power_of_two = bits == 1 || bits == 2 || bits == 4 || bits == 8 || bits == 16;
-  switch (color) {
-    case 0: return power_of_two ? 1 : 0;
-    case kPaletteColor: return power_of_two && bits <= 8 ? 1 : 0;
-    case 2: return bits == 8 || bits == 16 ? 3 : 0;
-    case 4: return bits == 8 || bits == 16 ? 2 : 0;
-    case 6: return bits == 8 || bits == 16 ? 4 : 0;
-  }
-  return 0;
+  constexpr int kChannels[] = {1, 0, 3, 1, 2, 0, 4};  // by colour type
+  const int channels = color < 7 ? kChannels[color] : 0;
+  const bool is_packed = channels == 1 && (bits == 1 || bits == 2 || bits == 4);
+  return is_packed || bits == 8 || (bits == 16 && color != kPaletteColor) ? channels : 0;
 }
 
 }  // namespace
@@ -114,8 +110,6 @@ io::Bytes png_of_indices(io::ByteSpan bytes) {
 // https://www.w3.org/Graphics/JPEG/itu-t81.pdf, annex B
 
 namespace {
-
-int64_t blocks_of(int64_t pixels) { return (pixels + 7) / 8; }
 
 class JpegChecker {
  public:
@@ -216,14 +210,14 @@ class JpegChecker {
     }
     GRADUS_CHECK(components_.size() == 1 || components_.size() == 3 || components_.size() == 4, IoError, "'", name_,
                  "' is a JPEG of ", components_.size(), " components; 1, 3 and 4 are read");
-    mcu_columns_ = (header_.width + 8 * most_h - 1) / (8 * most_h);
-    mcu_rows_ = (header_.height + 8 * most_v - 1) / (8 * most_v);
+    mcu_columns_ = ceil_div(header_.width, 8 * most_h);
+    mcu_rows_ = ceil_div(header_.height, 8 * most_v);
     for (Component& component : components_) {
       GRADUS_CHECK(most_h % component.h == 0 && most_v % component.v == 0, IoError, "'", name_,
                    "' is a JPEG whose component ", component.id,
                    " has a fractional size, which is not read; save it again");
-      component.columns = blocks_of((header_.width * component.h + most_h - 1) / most_h);
-      component.rows = blocks_of((header_.height * component.v + most_v - 1) / most_v);
+      component.columns = ceil_div(ceil_div(header_.width * component.h, most_h), 8);
+      component.rows = ceil_div(ceil_div(header_.height * component.v, most_v), 8);
     }
   }
 
@@ -263,8 +257,7 @@ class JpegChecker {
     int64_t units = mcu_columns_ * mcu_rows_;
     for (size_t i = 0; i < count; ++i) {
       const int id = static_cast<int>(data[1 + 2 * i]), tables = static_cast<int>(data[2 + 2 * i]);
-      const auto component =
-          std::find_if(components_.begin(), components_.end(), [&](const Component& c) { return c.id == id; });
+      const auto component = std::ranges::find(components_, id, &Component::id);
       damaged(component != components_.end(), "a scan of component ", id, ", which the frame does not have");
       if (count == 1) units = component->columns * component->rows;
       damaged(quantization_tables_ >> component->table & 1, "there is no quantization table ", component->table);

@@ -42,7 +42,7 @@ class BatchSource {
   virtual ~BatchSource() = default;
   /// Returns the batch of the samples with these indices, in this order. `indices` may be empty: if a batch has fewer
   /// samples than there are ranks (DataLoaderOptions::distributed), some ranks get none of them.
-  virtual Batch get_batch(const std::vector<size_t>& indices) = 0;
+  virtual Batch get_batch(const Indices& indices) = 0;
   /// Number of samples, if known.
   virtual std::optional<size_t> size() const = 0;
   /// The lines of BatchDataset::explain().
@@ -146,7 +146,7 @@ class Dataset : public BatchDataset<Self, std::vector<SingleExample>> {
   using ExampleType = SingleExample;
   virtual ExampleType get(size_t index) = 0;
 
-  std::vector<ExampleType> get_batch(const std::vector<size_t>& indices) override {
+  std::vector<ExampleType> get_batch(const Indices& indices) override {
     std::vector<ExampleType> batch;
     batch.reserve(indices.size());
     for (size_t index : indices) batch.push_back(detail::with_sample(index, 0, [&] { return get(index); }));
@@ -170,7 +170,8 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
   /// inputs (N, …) and targets (N, …)
   TensorDataset(Tensor inputs, Tensor targets) requires(kHasTarget)
       : data_(std::move(inputs)), target_(std::move(targets)) {
-    check(data_), check(target_);
+    check(data_);
+    check(target_);
     GRADUS_CHECK(data_.size(0) == target_.size(0), ShapeError, "TensorDataset: ", data_.size(0), " inputs but ",
                  target_.size(0), " targets");
   }

@@ -9,8 +9,8 @@
 
 namespace gradus::data::detail {
 
-Selection select_listed(std::vector<size_t> indices) {
-  const auto list = std::make_shared<const std::vector<size_t>>(std::move(indices));
+Selection select_listed(Indices indices) {
+  const auto list = std::make_shared<const Indices>(std::move(indices));
   const auto at = [list](size_t place) {
     GRADUS_CHECK(place < list->size(), IndexError, "sample ", place, " of a subset of ", list->size());
     return (*list)[place];
@@ -35,7 +35,7 @@ Selection select_range(size_t first, size_t count, SourceSize source_size) {
 Selection select_shuffled(uint64_t seed, SourceSize source_size) {
   struct Order {
     std::once_flag drawn;
-    std::vector<size_t> indices;
+    Indices indices;
   };
   const auto at = [seed, source_size, order = std::make_shared<Order>()](size_t place) {
     std::call_once(order->drawn, [&] {
@@ -43,7 +43,7 @@ Selection select_shuffled(uint64_t seed, SourceSize source_size) {
       GRADUS_CHECK(size.has_value(), ValueError, "shuffle() needs a dataset whose size is known");
       samplers::RandomSampler sampler(*size);
       sampler.reset(seed, 0);
-      order->indices = sampler.next(std::max<size_t>(*size, 1)).value_or(std::vector<size_t>());
+      order->indices = sampler.next(std::max<size_t>(*size, 1)).value_or(Indices());
     });
     GRADUS_CHECK(place < order->indices.size(), IndexError, "sample ", place, " of a dataset of ",
                  order->indices.size());
@@ -57,7 +57,7 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
   struct Accepted {
     std::mutex mutex;
     size_t scanned = 0;
-    std::vector<size_t> indices;
+    Indices indices;
   };
   const auto accepted = std::make_shared<Accepted>();
   // Tests samples until `count` are accepted or the source ends. The caller must hold the lock.
@@ -87,7 +87,7 @@ Selection select_accepted(std::function<bool(size_t)> accepts, SourceSize source
   return {at, size, describe};
 }
 
-std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
+std::vector<Indices> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed) {
   const double sum = std::accumulate(lengths.begin(), lengths.end(), 0.0);
   const bool fractions = sum <= 1 && std::abs(sum - 1) < 1e-9;
   std::vector<size_t> sizes;
@@ -105,9 +105,8 @@ std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<d
                " samples");
   samplers::RandomSampler order(total);
   order.reset(seed, 0);
-  std::vector<std::vector<size_t>> parts;
-  for (size_t size : sizes)
-    parts.push_back(size ? order.next(size).value_or(std::vector<size_t>()) : std::vector<size_t>());
+  std::vector<Indices> parts;
+  for (size_t size : sizes) parts.push_back(size ? order.next(size).value_or(Indices()) : Indices());
   return parts;
 }
 

@@ -19,7 +19,7 @@ namespace gradus::data::datasets {
 /// A dataset with a method get_stacked(indices). It returns the same batch as Stack makes of get_batch(indices), but
 /// faster, because it makes no tensors of single samples.
 template <class Source>
-concept StackedDataset = requires(Source& source, const std::vector<size_t>& indices) {
+concept StackedDataset = requires(Source& source, const Indices& indices) {
   { source.get_stacked(indices) } -> std::same_as<Example<>>;
 };
 /// A transform with a method apply_stacked(batch), which has the same result as apply on each sample before Stack.
@@ -48,7 +48,7 @@ struct Selection {
 using SourceSize = std::function<std::optional<size_t>()>;
 
 /// Selects the listed samples.
-Selection select_listed(std::vector<size_t> indices);
+Selection select_listed(Indices indices);
 /// Selects `count` samples starting at `first`, or fewer if the source ends before.
 Selection select_range(size_t first, size_t count, SourceSize source_size);
 /// Selects all samples in a random order. The first use draws the order.
@@ -64,7 +64,7 @@ inline std::vector<std::string> with_line(std::vector<std::string> lines, std::s
 /// Applies `stack` to these samples, or calls get_stacked if `source` has it. Without indices, returns an empty batch
 /// (0, …), whose other sizes are those of sample 0.
 template <class Source, class Stack>
-typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const std::vector<size_t>& indices) {
+typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const Indices& indices) {
   if constexpr (datasets::StackedDataset<Source>) return source.get_stacked(indices);
   if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
   auto batch = stack.apply_batch(source.get_batch({0}));
@@ -88,7 +88,7 @@ Example<Data, Target> copy_of(const Example<Data, Target>& example) {
 /// Permutes 0 … total - 1 at random by `seed` and splits the result into parts. `lengths` are the sizes of the parts,
 /// which add up to `total`, or fractions, which add up to 1. Samples left over by rounding go to the first parts, one
 /// to each (torch.utils.data.random_split). Anything else is a ValueError.
-std::vector<std::vector<size_t>> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed);
+std::vector<Indices> split_indices(size_t total, const std::vector<double>& lengths, uint64_t seed);
 
 }  // namespace gradus::data::detail
 
@@ -102,7 +102,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
 
   MapDataset(Source source, Transform transform) : source_(std::move(source)), transform_(std::move(transform)) {}
 
-  OutputBatchType get_batch(const std::vector<size_t>& indices) override {
+  OutputBatchType get_batch(const Indices& indices) override {
     if constexpr (Transform::kStacks) {
       return detail::stacked(source_, transform_, indices);
     } else if constexpr (SampleTransform<Transform, typename Transform::InputType>) {
@@ -123,7 +123,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
 
   // This is a template, because clang 14 would instantiate any other member with the class.
   template <StackedTransform Stacked = Transform>
-  Example<> get_stacked(const std::vector<size_t>& indices) requires(StackedDataset<Source>) {
+  Example<> get_stacked(const Indices& indices) requires(StackedDataset<Source>) {
     return transform_.apply_stacked(source_.get_stacked(indices));
   }
 
@@ -146,8 +146,7 @@ class MapDataset : public BatchDataset<MapDataset<Source, Transform>, typename T
 template <class Source>
 class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
-  Subset(Source source, std::vector<size_t> indices)
-      : Subset(std::move(source), detail::select_listed(std::move(indices))) {}
+  Subset(Source source, Indices indices) : Subset(std::move(source), detail::select_listed(std::move(indices))) {}
 
   /// Select samples as BatchDataset::filter, shuffle, take and skip do.
   template <class Predicate>
@@ -171,10 +170,8 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
     return {std::move(source), std::move(selection)};
   }
 
-  typename Source::BatchType get_batch(const std::vector<size_t>& places) override {
-    return source_.get_batch(selected(places));
-  }
-  Example<> get_stacked(const std::vector<size_t>& places) requires(StackedDataset<Source>) {
+  typename Source::BatchType get_batch(const Indices& places) override { return source_.get_batch(selected(places)); }
+  Example<> get_stacked(const Indices& places) requires(StackedDataset<Source>) {
     return source_.get_stacked(selected(places));
   }
 
@@ -186,8 +183,8 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  private:
   Subset(Source source, detail::Selection selection) : source_(std::move(source)), selection_(std::move(selection)) {}
 
-  std::vector<size_t> selected(const std::vector<size_t>& places) const {
-    std::vector<size_t> indices;
+  Indices selected(const Indices& places) const {
+    Indices indices;
     indices.reserve(places.size());
     for (size_t place : places) indices.push_back(selection_.at(place));
     return indices;
@@ -207,7 +204,7 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
   CacheDataset(Source source, uint64_t seed)
       : source_(std::move(source)), seed_(seed), kept_(std::make_shared<Kept>()) {}
 
-  BatchType get_batch(const std::vector<size_t>& indices) override {
+  BatchType get_batch(const Indices& indices) override {
     read_missing(indices);
     BatchType batch;
     batch.reserve(indices.size());
@@ -233,8 +230,8 @@ class CacheDataset : public BatchDataset<CacheDataset<Source>, typename Source::
 
   // Adds samples to the cache. Does not hold the lock while it reads the source: two threads may then read the same
   // sample, but they get equal data.
-  void read_missing(const std::vector<size_t>& indices) {
-    std::vector<size_t> missing;
+  void read_missing(const Indices& indices) {
+    Indices missing;
     {
       std::lock_guard lock(kept_->mutex);
       for (size_t index : indices)
@@ -267,9 +264,9 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
       AnyDataset(Inner dataset)  // NOLINT(google-explicit-constructor)
       : held_(std::move(dataset)), source_(&source_of<Inner>), stack_(&stack_of<Inner>) {}
 
-  Batch get_batch(const std::vector<size_t>& indices) override { return source_(held_).get_batch(indices); }
+  Batch get_batch(const Indices& indices) override { return source_(held_).get_batch(indices); }
   /// Returns a stacked batch. Uses get_stacked of the inner dataset if it is a StackedDataset.
-  Example<> get_stacked(const std::vector<size_t>& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
+  Example<> get_stacked(const Indices& indices) requires(std::is_same_v<Batch, std::vector<Example<>>>) {
     return stack_(held_, indices);
   }
   std::optional<size_t> size() const override { return source_(held_).size(); }
@@ -282,7 +279,7 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
     return *std::any_cast<Inner>(&held);
   }
   template <class Inner>
-  static Example<> stack_of(std::any& held, const std::vector<size_t>& indices) {
+  static Example<> stack_of(std::any& held, const Indices& indices) {
     if constexpr (std::is_same_v<Batch, std::vector<Example<>>>) {
       transforms::Stack<> stack;
       return detail::stacked(*std::any_cast<Inner>(&held), stack, indices);
@@ -291,7 +288,7 @@ class AnyDataset : public BatchDataset<AnyDataset<Batch>, Batch> {
 
   mutable std::any held_;  // mutable, because source_ serves both const and other methods
   BatchSource<Batch>& (*source_)(std::any& held);
-  Example<> (*stack_)(std::any& held, const std::vector<size_t>& indices);
+  Example<> (*stack_)(std::any& held, const Indices& indices);
 };
 
 template <class Inner>
@@ -316,9 +313,9 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     for (Part& part : parts) add(std::move(part));
   }
 
-  Batch get_batch(const std::vector<size_t>& indices) override {
+  Batch get_batch(const Indices& indices) override {
     // Calls get_batch of each part once, for all of its samples in the batch.
-    std::vector<std::vector<size_t>> wanted(parts_.size()), places(parts_.size());
+    std::vector<Indices> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
       size_t part = 0;
@@ -375,7 +372,7 @@ std::vector<Subset<Source>> random_split(const Source& dataset, const std::vecto
   const std::optional<size_t> total = dataset.size();
   GRADUS_CHECK(total.has_value(), ValueError, "random_split needs a dataset whose size is known");
   std::vector<Subset<Source>> parts;
-  for (std::vector<size_t>& indices :
+  for (Indices& indices :
        detail::split_indices(*total, {lengths.begin(), lengths.end()}, seed.value_or(default_generator().seed())))
     parts.emplace_back(dataset, std::move(indices));
   return parts;

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/error.h>
@@ -15,6 +16,9 @@
 #include <gradus/core/scope.h>
 
 namespace gradus::data {
+
+/// Places of samples in a dataset, counted from 0.
+using Indices = std::vector<size_t>;
 
 /// The target type of an Example that has no target.
 namespace example {

@@ -102,9 +102,7 @@ class SharedBatchDataset : public BatchDataset<SharedBatchDataset<Shared>, typen
                            public detail::SharedDataset<Shared> {
  public:
   using detail::SharedDataset<Shared>::SharedDataset;
-  typename Shared::BatchType get_batch(const std::vector<size_t>& indices) override {
-    return (*this)->get_batch(indices);
-  }
+  typename Shared::BatchType get_batch(const Indices& indices) override { return (*this)->get_batch(indices); }
   std::optional<size_t> size() const override { return (*this)->size(); }
 };
 /// A stateful dataset that all copies share.

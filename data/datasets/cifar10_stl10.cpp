@@ -50,12 +50,13 @@ namespace {
 // The files in which a dataset is published.
 struct Published {
   const char *name, *subfolder, *script, *archive;
-  std::vector<std::string> train_files, test_files;
+  const char *train_files[5], *test_files[5];
   bool may_be_partial;  // if true, a dataset with only some of these files can be read
 
   std::vector<std::string> files_in(const std::string& folder, ImageDataset::Mode mode) const {
-    std::vector<std::string> files = mode == ImageDataset::kTrain ? train_files : test_files;
-    for (std::string& file : files) file = folder + "/" + file;
+    std::vector<std::string> files;
+    for (const char* file : mode == ImageDataset::kTrain ? train_files : test_files)
+      if (file) files.push_back(folder + "/" + file);
     return files;
   }
   // Returns the files in `folder` that exist. Returns none if one is missing and the dataset needs all of them.
@@ -85,7 +86,7 @@ struct Published {
   }
 };
 
-const Published kCifar10 = {
+constexpr Published kCifar10 = {
     "CIFAR-10",
     "cifar-10-batches-bin",
     "cifar10_data.sh",
@@ -93,13 +94,13 @@ const Published kCifar10 = {
     {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
     {"test_batch.bin"},
     /*may_be_partial=*/true};
-const Published kStl10 = {"STL-10",
-                          "stl10_binary",
-                          "stl10_data.sh",
-                          "stl10_binary.tar.gz",
-                          {"train_X.bin", "train_y.bin"},
-                          {"test_X.bin", "test_y.bin"},
-                          /*may_be_partial=*/false};
+constexpr Published kStl10 = {"STL-10",
+                              "stl10_binary",
+                              "stl10_data.sh",
+                              "stl10_binary.tar.gz",
+                              {"train_X.bin", "train_y.bin"},
+                              {"test_X.bin", "test_y.bin"},
+                              /*may_be_partial=*/false};
 
 ImageDataset load_cifar10(const std::string& root, ImageDataset::Mode mode) {
   std::string hint;
@@ -110,7 +111,8 @@ ImageDataset load_cifar10(const std::string& root, ImageDataset::Mode mode) {
   TensorList images, labels;
   for (const std::string& file : files) {
     const LabelledImages read = parse_cifar10(io::read_file(file), file);
-    images.emplace_back(read.images), labels.emplace_back(read.labels);
+    images.emplace_back(read.images);
+    labels.emplace_back(read.labels);
   }
   const bool train = mode == ImageDataset::kTrain;
   const std::string name = train ? "CIFAR-10 training set, " + std::to_string(files.size()) + " of 5 batches"

@@ -44,7 +44,7 @@ Example<> ImageDataset::get(size_t index) {
   return {Tensor(batch.data.array().select(0, 0)), Tensor(batch.target.array().select(0, 0))};
 }
 
-Example<> ImageDataset::get_stacked(const std::vector<size_t>& indices) const {
+Example<> ImageDataset::get_stacked(const Indices& indices) const {
   const int64_t count = static_cast<int64_t>(indices.size());
   const Array images = Array::empty({count, bytes_.size(1), bytes_.size(2), bytes_.size(3)});
   const Array labels = Array::empty({count}, DType::i64);

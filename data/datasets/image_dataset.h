@@ -26,7 +26,7 @@ class ImageDataset : public Dataset<ImageDataset> {
   std::optional<size_t> size() const override { return static_cast<size_t>(bytes_.size(0)); }
   Example<> get(size_t index) override;
   /// Returns images (N, C, H, W) and classes (N) of these samples as one batch (StackedDataset).
-  Example<> get_stacked(const std::vector<size_t>& indices) const;
+  Example<> get_stacked(const Indices& indices) const;
 
   std::vector<std::string> plan() const override;
 

@@ -4,7 +4,6 @@
 #include <gradus/data/datasets/image_dataset.h>
 #include <gradus/data/images/image_file.h>
 
-#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <set>
@@ -16,8 +15,7 @@ namespace fs = std::filesystem;
 
 bool is_image(const fs::path& path) {
   std::string ending = path.extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  for (char& c : ending) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return ending == ".png" || ending == ".jpg" || ending == ".jpeg";
 }
 

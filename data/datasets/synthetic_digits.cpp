@@ -121,9 +121,12 @@ struct Hand {
     // A rotation by up to 12 degrees: one full turn, plus or minus 0.035 turns.
     random_detail::cos_sin_turn(draws.uniform(0.965f, 1.035f), &cosine, &sine);
     const float c = static_cast<float>(cosine), s = static_cast<float>(sine);
-    xx = c * width, xy = c * slant - s * height;
-    yx = s * width, yy = s * slant + c * height;
-    centre_x = draws.uniform(11.8f, 15.2f), centre_y = draws.uniform(11.8f, 15.2f);
+    xx = c * width;
+    xy = c * slant - s * height;
+    yx = s * width;
+    yy = s * slant + c * height;
+    centre_x = draws.uniform(11.8f, 15.2f);
+    centre_y = draws.uniform(11.8f, 15.2f);
   }
 
   Point operator()(Point p) const {
@@ -169,15 +172,14 @@ Point catmull_rom(Point a, Point b, Point c, Point d, float t) {
 }
 
 void draw_stroke(const Stroke& stroke, const Hand& hand, Draws& draws, Paper& paper) {
-  constexpr size_t kMostPoints = 16;
   constexpr float kTremor = 0.012f;
-  Point points[kMostPoints];
-  const size_t count = stroke.points.size();
-  for (size_t i = 0; i < count; ++i) {
-    Point p = stroke.points[i];
-    p.x += draws.uniform(-kTremor, kTremor), p.y += draws.uniform(-kTremor, kTremor);
-    points[i] = hand(p);
+  std::vector<Point> points;
+  for (Point p : stroke.points) {
+    p.x += draws.uniform(-kTremor, kTremor);
+    p.y += draws.uniform(-kTremor, kTremor);
+    points.push_back(hand(p));
   }
+  const size_t count = points.size();
   for (size_t i = 0; i + 1 < count; ++i) {
     if (!stroke.smooth) {
       paper.line(points[i], points[i + 1]);

@@ -144,7 +144,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   };
   struct Shard {
     std::string name;
-    std::vector<size_t> folders;  // indices of the folders that have this shard; the first is its home
+    Indices folders;  // indices of the folders that have this shard; the first is its home
   };
   struct Lane {
     std::deque<size_t> shards;        // numbers of the shards still to read; the first is being read
@@ -166,7 +166,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
                  "the rank of tar shards must be less than num_replicas = ", options.num_replicas, ", got ",
                  options.rank);
     // The folders of each shard. They are sorted by name, so that all ranks number the shards alike.
-    std::map<std::string, std::vector<size_t>> holders;
+    std::map<std::string, Indices> holders;
     for (size_t i = 0; i < folders_.size(); ++i)
       for (const std::filesystem::path path : entries_of(folders_[i]))
         if (path.extension() == ".tar") holders[path.filename().string()].push_back(i);
@@ -192,9 +192,9 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   // Returns the shards of this rank in the order of the epoch. The order of all shards begins with the first shard of
   // each home, then come the second shards, and so on. The part of each rank, which is a contiguous range of this
   // order, therefore has shards from as many folders as possible.
-  std::vector<size_t> order_of(uint64_t seed, uint64_t epoch) const {
+  Indices order_of(uint64_t seed, uint64_t epoch) const {
     const size_t count = shards_.size();
-    std::vector<size_t> order(count), place(count), places(folders_.size());
+    Indices order(count), place(count), places(folders_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     if (options_.shuffle) {
       samplers::RandomSampler sampler(count);
@@ -247,7 +247,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
   // Selects a folder for the lane's first shard: one that has not failed for this shard and in which no read is stuck.
   // Returns false if there is none.
   bool find_folder(Lane& lane) const {
-    const std::vector<size_t>& folders = shards_[lane.shards.front()].folders;
+    const Indices& folders = shards_[lane.shards.front()].folders;
     const auto found = std::ranges::find_if(folders, [&](size_t folder) {
       const auto is_stuck = [&](const LanePtr& other) { return other->folder == folder && other->is_stuck(); };
       return !lane.failed.contains(folder) && std::ranges::none_of(read_, is_stuck);
@@ -334,8 +334,8 @@ namespace samplers {
 
 void TarShardSampler::reset(uint64_t seed, uint64_t epoch) { stream_->reset(seed, epoch); }
 
-std::optional<std::vector<size_t>> TarShardSampler::next(size_t batch_size) {
-  std::vector<size_t> numbers;
+std::optional<Indices> TarShardSampler::next(size_t batch_size) {
+  Indices numbers;
   while (numbers.size() < batch_size) {
     const std::optional<size_t> number = stream_->draw(/*drop=*/false);
     if (!number) break;

@@ -45,7 +45,7 @@ class TarShardSampler : public Sampler {
  public:
   explicit TarShardSampler(std::shared_ptr<detail::TarStream> stream) : stream_(std::move(stream)) {}
   void reset(uint64_t seed, uint64_t epoch) override;
-  std::optional<std::vector<size_t>> next(size_t batch_size) override;
+  std::optional<Indices> next(size_t batch_size) override;
   /// Also reads the samples that it skips, because shards can only be read sequentially.
   void skip(uint64_t batches, size_t batch_size) override;
 

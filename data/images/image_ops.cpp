@@ -45,22 +45,17 @@ using detail::Planes;
 using detail::planes_like;
 using detail::planes_of;
 
-// Returns the row or column of the image (0 … size - 1) that `mode` shows at row or column `i`, which may be outside of
-// the image; -1 if it shows the fill value.
-int64_t source_index(int64_t i, int64_t size, PaddingMode mode) {
-  if (i >= 0 && i < size) return i;
-  switch (mode) {
-    case PaddingMode::kConstant: return -1;
-    case PaddingMode::kEdge: return i < 0 ? 0 : size - 1;
-    case PaddingMode::kReflect: return i < 0 ? -i : 2 * (size - 1) - i;
-    case PaddingMode::kSymmetric: return i < 0 ? -i - 1 : 2 * size - 1 - i;
-  }
-  return -1;
-}
-
+// Returns the rows or columns of the image (0 … size - 1) that `mode` shows at `count` rows or columns from `first` on,
+// which may be outside of the image; -1 where it shows the fill value.
 std::vector<int64_t> source_indices(int64_t first, int64_t count, int64_t size, PaddingMode mode) {
-  std::vector<int64_t> indices(static_cast<size_t>(count));
-  for (int64_t i = 0; i < count; ++i) indices[static_cast<size_t>(i)] = source_index(first + i, size, mode);
+  std::vector<int64_t> indices(static_cast<size_t>(count), -1);
+  for (int64_t& index : indices) {
+    const int64_t i = first++;
+    if (i >= 0 && i < size) index = i;
+    else if (mode == PaddingMode::kEdge) index = i < 0 ? 0 : size - 1;
+    else if (mode == PaddingMode::kReflect) index = i < 0 ? -i : 2 * (size - 1) - i;
+    else if (mode == PaddingMode::kSymmetric) index = i < 0 ? -i - 1 : 2 * size - 1 - i;
+  }
   return indices;
 }
 
@@ -116,24 +111,18 @@ struct Taps {
 
 Taps taps_of(int64_t from, int64_t to, Interpolation interpolation, bool antialias) {
   const double scale = static_cast<double>(from) / static_cast<double>(to);
-  Taps taps;
-  taps.first.resize(static_cast<size_t>(to));
-  if (interpolation == Interpolation::kNearest) {
-    taps.count = 1;
-    taps.weights.assign(static_cast<size_t>(to), 1);
-    for (int64_t i = 0; i < to; ++i)
-      taps.first[static_cast<size_t>(i)] =
-          std::min(static_cast<int64_t>(std::floor(static_cast<double>(i) * scale)), from - 1);
-    return taps;
-  }
   const double radius = antialias ? std::max(scale, 1.0) : 1.0;
-  taps.count = std::min(static_cast<int64_t>(std::ceil(2 * radius)) + 1, from);
-  taps.weights.assign(static_cast<size_t>(to * taps.count), 0);
-  for (int64_t i = 0; i < to; ++i) {
+  const bool nearest = interpolation == Interpolation::kNearest;
+  Taps taps;
+  taps.count = nearest ? 1 : std::min(static_cast<int64_t>(std::ceil(2 * radius)) + 1, from);
+  taps.weights.assign(static_cast<size_t>(to * taps.count), 1);
+  float* weights = taps.weights.data();
+  for (int64_t i = 0; i < to; ++i, weights += taps.count) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
-    const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(std::floor(center - radius)), 0, from - taps.count);
-    taps.first[static_cast<size_t>(i)] = first;
-    float* weights = &taps.weights[static_cast<size_t>(i * taps.count)];
+    const double begin = nearest ? static_cast<double>(i) * scale : center - radius;
+    const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(std::floor(begin)), 0, from - taps.count);
+    taps.first.push_back(first);
+    if (nearest) continue;
     double sum = 0;
     for (int64_t j = 0; j < taps.count; ++j) {
       const double weight = 1 - std::abs(static_cast<double>(first + j) + 0.5 - center) / radius;
@@ -197,12 +186,12 @@ Tensor resize(const Tensor& image, ImageSize size, Interpolation interpolation, 
   for (int64_t row = 0; row < x.count * x.height; ++row) {
     const float* from = x.plane(0) + row * x.width;
     float* to = narrow.plane(0) + row * size.width;
-    for (int64_t i = 0; i < size.width; ++i) {
-      const float* weights = &columns.weights[static_cast<size_t>(i * columns.count)];
-      const float* pixels = from + columns.first[static_cast<size_t>(i)];
+    const float* weights = columns.weights.data();
+    for (int64_t first : columns.first) {
       float sum = 0;
-      for (int64_t j = 0; j < columns.count; ++j) sum += weights[j] * pixels[j];
-      to[i] = sum;
+      for (int64_t j = 0; j < columns.count; ++j) sum += weights[j] * from[first + j];
+      weights += columns.count;
+      *to++ = sum;
     }
   }
   for (int64_t plane = 0; plane < x.count; ++plane)

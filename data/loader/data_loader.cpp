@@ -123,7 +123,7 @@ void DataLoaderBase::start() {
       options_.timeout());
 }
 
-std::optional<std::vector<size_t>> DataLoaderBase::next_request() {
+std::optional<Indices> DataLoaderBase::next_request() {
   auto indices = sampler_->next(options_.batch_size());
   if (!indices || (options_.drop_last() && indices->size() < options_.batch_size())) return std::nullopt;
   size_t count = 0;

@@ -184,7 +184,7 @@ class DataLoaderBase {
   Prefetcher::Result next_result();
 
  private:
-  std::optional<std::vector<size_t>> next_request();
+  std::optional<Indices> next_request();
   void to_next_epoch() { ++position_.epoch, position_.batches = 0; }
 
   DataLoaderOptions options_;
@@ -230,7 +230,7 @@ class DatasetLoader : public DataLoaderBase {
  protected:
   DatasetLoader(Dataset dataset, std::unique_ptr<samplers::Sampler> sampler, const DataLoaderOptions& options)
       : DataLoaderBase(options, std::move(sampler),
-                       [this](size_t worker, const std::vector<size_t>& indices) -> Prefetcher::Result {
+                       [this](size_t worker, const Indices& indices) -> Prefetcher::Result {
                          return std::make_shared<Batch>(datasets_[worker].get_batch(indices));
                        }) {
     for (size_t left = options.workers(); left > 1; --left) datasets_.push_back(Dataset(dataset));

@@ -26,7 +26,8 @@ DeviceImages& DeviceImages::normalize(std::vector<double> mean, std::vector<doub
   const auto per_channel = [&](const std::vector<float>& numbers) {
     return tensor(numbers, kFloat).view({1, -1, 1, 1}).to(images_.device());
   };
-  scale_ = per_channel(scale), shift_ = per_channel(shift);
+  scale_ = per_channel(scale);
+  shift_ = per_channel(shift);
   return *this;
 }
 

@@ -12,13 +12,13 @@
 namespace gradus::data::samplers {
 namespace {
 
-std::vector<size_t> count_up(size_t size) {
-  std::vector<size_t> indices(size);
+Indices count_up(size_t size) {
+  Indices indices(size);
   std::iota(indices.begin(), indices.end(), size_t{0});
   return indices;
 }
 
-std::vector<size_t> shuffled(std::vector<size_t> indices, uint64_t seed, uint64_t epoch) {
+Indices shuffled(Indices indices, uint64_t seed, uint64_t epoch) {
   for (size_t i = indices.size(); i > 1; --i) {
     const int64_t partner = random_integer(seed, order_stream(epoch), i, 0, static_cast<int64_t>(i));
     std::swap(indices[i - 1], indices[static_cast<size_t>(partner)]);
@@ -33,11 +33,10 @@ double unit_above_zero(uint64_t seed, uint64_t epoch, size_t i) {
   return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1);
 }
 
-std::vector<size_t> draw_with_replacement(const std::vector<double>& weights, size_t count, uint64_t seed,
-                                          uint64_t epoch) {
+Indices draw_with_replacement(const std::vector<double>& weights, size_t count, uint64_t seed, uint64_t epoch) {
   std::vector<double> cumulative(weights.size());
   std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
-  std::vector<size_t> indices(count);
+  Indices indices(count);
   for (size_t i = 0; i < count; ++i) {
     // In (0, sum of weights], so that a weight of 0 is never chosen.
     const double point = unit_above_zero(seed, epoch, i) * cumulative.back();
@@ -47,26 +46,25 @@ std::vector<size_t> draw_with_replacement(const std::vector<double>& weights, si
   return indices;
 }
 
-std::vector<size_t> draw_without_replacement(const std::vector<double>& weights, size_t count, uint64_t seed,
-                                             uint64_t epoch) {
+Indices draw_without_replacement(const std::vector<double>& weights, size_t count, uint64_t seed, uint64_t epoch) {
   std::vector<std::pair<double, size_t>> keys;
   for (size_t i = 0; i < weights.size(); ++i)
     if (weights[i] > 0) keys.emplace_back(-random_detail::log(unit_above_zero(seed, epoch, i)) / weights[i], i);
   std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end());
-  std::vector<size_t> indices(count);
+  Indices indices(count);
   for (size_t i = 0; i < count; ++i) indices[i] = keys[i].second;
   return indices;
 }
 
-void write_indices(serialize::OutputArchive& archive, const char* key, const std::vector<size_t>& indices) {
+void write_indices(serialize::OutputArchive& archive, const char* key, const Indices& indices) {
   archive.write(key, tensor(std::vector<int64_t>(indices.begin(), indices.end())));
 }
 
 /// Reads indices. Throws a ValueError if one is negative.
-std::vector<size_t> read_indices(const serialize::InputArchive& archive, const char* key) {
+Indices read_indices(const serialize::InputArchive& archive, const char* key) {
   Tensor stored;
   archive.read(key, stored);
-  std::vector<size_t> indices;
+  Indices indices;
   const Tensor flat = stored.to(kLong).contiguous();
   for (int64_t i = 0; i < flat.numel(); ++i) {
     const int64_t index = flat.data_ptr<int64_t>()[i];
@@ -77,7 +75,7 @@ std::vector<size_t> read_indices(const serialize::InputArchive& archive, const c
 }
 
 size_t read_index(const serialize::InputArchive& archive, const char* key) {
-  const std::vector<size_t> index = read_indices(archive, key);
+  const Indices index = read_indices(archive, key);
   GRADUS_CHECK(index.size() == 1, ValueError, "'", key, "' of a sampler must be one number");
   return index[0];
 }
@@ -87,9 +85,9 @@ size_t read_index(const serialize::InputArchive& archive, const char* key) {
 void SequentialSampler::save(serialize::OutputArchive& archive) const { write_indices(archive, "index", {position_}); }
 void SequentialSampler::load(serialize::InputArchive& archive) { position_ = read_index(archive, "index"); }
 
-std::optional<std::vector<size_t>> SequentialSampler::next(size_t batch_size) {
+std::optional<Indices> SequentialSampler::next(size_t batch_size) {
   if (position_ >= size_) return std::nullopt;
-  std::vector<size_t> indices(std::min(batch_size, size_ - position_));
+  Indices indices(std::min(batch_size, size_ - position_));
   std::iota(indices.begin(), indices.end(), position_);
   position_ += indices.size();
   return indices;
@@ -118,30 +116,27 @@ void OrderSampler::save(serialize::OutputArchive& archive) const {
 
 void OrderSampler::load(serialize::InputArchive& archive) {
   const size_t position = read_index(archive, "index");
-  std::vector<size_t> indices = read_indices(archive, "indices");
+  Indices indices = read_indices(archive, "indices");
   GRADUS_CHECK(indices.empty() || indices.size() == size(), ValueError, "a sampler of ", size(),
                " samples cannot continue an epoch of ", indices.size());
-  order_ = std::move(indices), position_ = position;
+  order_ = std::move(indices);
+  position_ = position;
 }
 
-std::optional<std::vector<size_t>> OrderSampler::next(size_t batch_size) {
+std::optional<Indices> OrderSampler::next(size_t batch_size) {
   if (order_.empty()) reset();  // used without a loader, and no epoch was started
   if (position_ >= order_.size()) return std::nullopt;
   const auto begin = order_.begin() + static_cast<std::ptrdiff_t>(position_);
   const size_t count = std::min(batch_size, order_.size() - position_);
   position_ += count;
-  return std::vector<size_t>(begin, begin + static_cast<std::ptrdiff_t>(count));
+  return Indices(begin, begin + static_cast<std::ptrdiff_t>(count));
 }
 
 std::optional<size_t> OrderSampler::batches(size_t batch_size) const { return divide_up(size(), batch_size); }
 
-std::vector<size_t> RandomSampler::order(uint64_t seed, uint64_t epoch) const {
-  return shuffled(count_up(size_), seed, epoch);
-}
+Indices RandomSampler::order(uint64_t seed, uint64_t epoch) const { return shuffled(count_up(size_), seed, epoch); }
 
-std::vector<size_t> SubsetRandomSampler::order(uint64_t seed, uint64_t epoch) const {
-  return shuffled(indices_, seed, epoch);
-}
+Indices SubsetRandomSampler::order(uint64_t seed, uint64_t epoch) const { return shuffled(indices_, seed, epoch); }
 
 WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, size_t num_samples, bool replacement)
     : weights_(std::move(weights)), num_samples_(num_samples), replacement_(replacement) {
@@ -160,7 +155,7 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, size_t
                " samples without replacement: ", positive, " of ", weights_.size(), " weights are above 0");
 }
 
-std::vector<size_t> WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
+Indices WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
   if (num_samples_ == 0) return {};
   return replacement_ ? draw_with_replacement(weights_, num_samples_, seed, epoch)
                       : draw_without_replacement(weights_, num_samples_, seed, epoch);
@@ -189,10 +184,10 @@ void DistributedSampler::load(serialize::InputArchive& archive) {
   if (archive.try_read("epoch", epoch)) epoch_ = read_index(archive, "epoch");
 }
 
-std::vector<size_t> DistributedSampler::order(uint64_t seed, uint64_t epoch) const {
-  std::vector<size_t> all = count_up(total_);
+Indices DistributedSampler::order(uint64_t seed, uint64_t epoch) const {
+  Indices all = count_up(total_);
   if (shuffle_) all = shuffled(std::move(all), seed, epoch_.value_or(epoch));
-  std::vector<size_t> indices(size());
+  Indices indices(size());
   for (size_t i = 0; i < indices.size(); ++i) indices[i] = all[(i * num_replicas_ + rank_) % total_];
   return indices;
 }

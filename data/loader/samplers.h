@@ -8,9 +8,8 @@
 #include <cstdint>
 #include <optional>
 #include <utility>
-#include <vector>
 
-#include <gradus/core/error.h>
+#include <gradus/data/sample.h>
 
 namespace gradus::serialize {
 class InputArchive;  // autograd/archive.h
@@ -26,7 +25,7 @@ class Sampler {
   /// Starts an epoch. The order of its samples must depend only on these two numbers.
   virtual void reset(uint64_t seed, uint64_t epoch) = 0;
   /// Returns up to `batch_size` indices, or nothing at the end of the epoch.
-  virtual std::optional<std::vector<size_t>> next(size_t batch_size) = 0;
+  virtual std::optional<Indices> next(size_t batch_size) = 0;
   /// Skips the next `batches` batches. A loader calls it to continue at a saved position.
   virtual void skip(uint64_t batches, size_t batch_size) {
     while (batches-- > 0 && next(batch_size)) {}
@@ -45,7 +44,7 @@ class SequentialSampler : public Sampler {
   void reset(uint64_t, uint64_t) override { position_ = 0; }
   /// LibTorch's reset: starts at sample 0 again, with `new_size` samples if given.
   void reset(std::optional<size_t> new_size = std::nullopt) { size_ = new_size.value_or(size_), position_ = 0; }
-  std::optional<std::vector<size_t>> next(size_t batch_size) override;
+  std::optional<Indices> next(size_t batch_size) override;
   std::optional<size_t> batches(size_t batch_size) const override;
   /// Number of indices that next() has returned in this epoch.
   size_t index() const { return position_; }
@@ -65,7 +64,7 @@ class OrderSampler : public Sampler {
   /// LibTorch's reset, for use without a loader: starts another epoch, with `new_size` samples if given, in an order
   /// that depends on manual_seed and the number of such calls. If no epoch was started, next() calls this.
   void reset(std::optional<size_t> new_size = std::nullopt);
-  std::optional<std::vector<size_t>> next(size_t batch_size) final;
+  std::optional<Indices> next(size_t batch_size) final;
   std::optional<size_t> batches(size_t batch_size) const final;
   /// Number of indices that next() has returned in this epoch.
   size_t index() const { return position_; }
@@ -78,12 +77,12 @@ class OrderSampler : public Sampler {
 
  protected:
   /// Returns the size() indices of an epoch.
-  virtual std::vector<size_t> order(uint64_t seed, uint64_t epoch) const = 0;
+  virtual Indices order(uint64_t seed, uint64_t epoch) const = 0;
   /// Changes the number of samples. By default a ValueError, because not all samplers can do this.
   virtual void resize(size_t new_size);
 
  private:
-  std::vector<size_t> order_;
+  Indices order_;
   size_t position_ = 0;
   uint64_t resets_ = 0;  // number of calls of LibTorch's reset(), which uses it as the epoch
 };
@@ -95,7 +94,7 @@ class RandomSampler : public OrderSampler {
   size_t size() const override { return size_; }
 
  private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  Indices order(uint64_t seed, uint64_t epoch) const override;
   void resize(size_t new_size) override { size_ = new_size; }
 
   size_t size_;
@@ -104,13 +103,13 @@ class RandomSampler : public OrderSampler {
 /// Visits each of the given indices once in a random order (torch.utils.data.SubsetRandomSampler).
 class SubsetRandomSampler : public OrderSampler {
  public:
-  explicit SubsetRandomSampler(std::vector<size_t> indices) : indices_(std::move(indices)) {}
+  explicit SubsetRandomSampler(Indices indices) : indices_(std::move(indices)) {}
   size_t size() const override { return indices_.size(); }
 
  private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  Indices order(uint64_t seed, uint64_t epoch) const override;
 
-  std::vector<size_t> indices_;
+  Indices indices_;
 };
 
 /// Draws `num_samples` indices, index i with a probability proportional to weights[i]
@@ -124,7 +123,7 @@ class WeightedRandomSampler : public OrderSampler {
   size_t size() const override { return num_samples_; }
 
  private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  Indices order(uint64_t seed, uint64_t epoch) const override;
 
   std::vector<double> weights_;
   size_t num_samples_;
@@ -154,7 +153,7 @@ class DistributedSampler : public OrderSampler {
   DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates, bool shuffle);
 
  private:
-  std::vector<size_t> order(uint64_t seed, uint64_t epoch) const override;
+  Indices order(uint64_t seed, uint64_t epoch) const override;
   void resize(size_t new_size) override { total_ = new_size; }
 
   size_t total_, num_replicas_, rank_;
@@ -190,7 +189,7 @@ class BatchSampler : public Sampler {
   }
 
   void reset(uint64_t seed, uint64_t epoch) override { sampler_.reset(seed, epoch); }
-  std::optional<std::vector<size_t>> next(size_t) override {
+  std::optional<Indices> next(size_t) override {
     auto indices = sampler_.next(batch_size_);
     if (indices && drop_last_ && indices->size() < batch_size_) return std::nullopt;
     return indices;

@@ -1,6 +1,5 @@
 #include <gradus/data/transforms/transforms.h>
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>

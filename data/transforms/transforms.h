@@ -4,7 +4,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 #include <type_traits>
 #include <typeinfo>
@@ -105,7 +104,10 @@ class Normalize : public TensorTransform<Target> {
     batch.data = detail::normalize(batch.data, mean_, deviation_);
     return batch;
   }
-  std::string describe() const;
+  std::string describe() const {
+    return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
+           data::detail::join_numbers(deviation_) + ")";
+  }
 
  private:
   std::vector<double> mean_, deviation_;
@@ -214,12 +216,6 @@ class FunctionTransform : public Base<Input, ResultOf<Function, Input>> {
 };
 
 }  // namespace detail
-
-template <class Target>
-std::string Normalize<Target>::describe() const {
-  return "Normalize(mean " + data::detail::join_numbers(mean_) + "; deviation " +
-         data::detail::join_numbers(deviation_) + ")";
-}
 
 // These instances are compiled in transforms.cpp.
 extern template class Normalize<>;

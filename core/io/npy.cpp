@@ -152,7 +152,7 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
   Shape in_memory = header.shape;
   if (header.fortran_order) std::reverse(in_memory.begin(), in_memory.end());
   const Array array = Array::empty(in_memory, header.dtype);
-  if (!data.empty()) std::memcpy(array.data(), data.data(), data.size());
+  std::ranges::copy(data, static_cast<std::byte*>(array.data()));
   convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), header.order);
   check_booleans(array, "'" + name + "'");
   if (!header.fortran_order) return array;
@@ -167,12 +167,9 @@ Bytes encode_npy(const Array& array) {
   GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
                "npy has no bfloat16: convert to float32, or save as safetensors");
   const auto* known = std::ranges::find(kNpyTypes, array.dtype(), &NpyType::dtype);
-  std::string sizes;
-  for (int64_t size : array.shape()) sizes += std::to_string(size) + ", ";
-  if (array.ndim() > 1) sizes.resize(sizes.size() - 2);        // (3, 4) without a trailing comma
-  else if (array.ndim() == 1) sizes.resize(sizes.size() - 1);  // (3,) with a trailing comma
   std::string header = std::string("{'descr': '") + (size_of(array.dtype()) == 1 ? '|' : '<') +
-                       std::string(known->code) + "', 'fortran_order': False, 'shape': (" + sizes + "), }";
+                       std::string(known->code) + "', 'fortran_order': False, 'shape': " + to_string(array.shape()) +
+                       ", }";
   constexpr size_t kBeforeHeader = 10, kAlignment = 64;
   header.append(kAlignment - (kBeforeHeader + header.size() + 1) % kAlignment, ' ').append("\n");
 
@@ -183,7 +180,7 @@ Bytes encode_npy(const Array& array) {
   write_little_endian(static_cast<uint16_t>(header.size()), bytes.data() + 8);
   std::memcpy(bytes.data() + kBeforeHeader, header.data(), header.size());
   std::byte* const elements = bytes.data() + kBeforeHeader + header.size();
-  if (host.nbytes() > 0) std::memcpy(elements, host.data(), host.nbytes());
+  std::copy_n(static_cast<const std::byte*>(host.data()), host.nbytes(), elements);
   convert_byte_order(elements, static_cast<size_t>(host.numel()), size_of(host.dtype()), std::endian::little);
   return bytes;
 }

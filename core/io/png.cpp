@@ -4,16 +4,19 @@
 
 #include <string_view>
 
+#include <gradus/core/io/byte_order.h>
+
 namespace gradus::io {
 namespace {
 
-void append(Bytes& out, std::string_view text) {
-  for (char c : text) out.push_back(static_cast<std::byte>(c));
-}
+void append(Bytes& out, ByteSpan bytes) { out.insert(out.end(), bytes.begin(), bytes.end()); }
+void append(Bytes& out, std::string_view text) { append(out, std::as_bytes(std::span(text))); }
 
 /// Numbers in PNG files are big-endian.
 void append(Bytes& out, uint32_t number) {
-  for (int shift = 24; shift >= 0; shift -= 8) out.push_back(static_cast<std::byte>(number >> shift));
+  std::byte bytes[4];
+  write_big_endian(number, bytes);
+  append(out, bytes);
 }
 
 /// Appends a chunk: length, type, data, and the checksum of type and data.
@@ -21,9 +24,9 @@ void append_chunk(Bytes& out, std::string_view type, ByteSpan data) {
   append(out, static_cast<uint32_t>(data.size()));
   const size_t begin = out.size();
   append(out, type);
-  out.insert(out.end(), data.begin(), data.end());
-  append(out, static_cast<uint32_t>(
-                  crc32(0, reinterpret_cast<const Bytef*>(out.data() + begin), static_cast<uInt>(out.size() - begin))));
+  append(out, data);
+  const auto* const summed = reinterpret_cast<const Bytef*>(&out[begin]);
+  append(out, static_cast<uint32_t>(crc32(0, summed, static_cast<uInt>(out.size() - begin))));
 }
 
 }  // namespace
@@ -41,8 +44,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   lines.reserve((row + 1) * rows);
   for (size_t i = 0; i < rows; ++i) {
     lines.push_back(std::byte{0});
-    lines.insert(lines.end(), pixels.begin() + static_cast<std::ptrdiff_t>(i * row),
-                 pixels.begin() + static_cast<std::ptrdiff_t>((i + 1) * row));
+    append(lines, pixels.subspan(i * row, row));
   }
   uLongf packed_size = compressBound(static_cast<uLong>(lines.size()));
   Bytes packed(packed_size);
@@ -54,8 +56,7 @@ Bytes encode_png(ByteSpan pixels, int64_t height, int64_t width, int64_t channel
   append(header, static_cast<uint32_t>(width));
   append(header, static_cast<uint32_t>(height));
   constexpr uint8_t kColorTypes[] = {0, 4, 2, 6};  // PNG's codes for 1, 2, 3 and 4 channels
-  for (uint8_t byte : {uint8_t{8}, kColorTypes[channels - 1], uint8_t{0}, uint8_t{0}, uint8_t{0}})
-    header.push_back(static_cast<std::byte>(byte));
+  append(header, std::as_bytes(std::span<const uint8_t>({8, kColorTypes[channels - 1], 0, 0, 0})));
 
   Bytes file;
   append(file, "\x89PNG\r\n\x1a\n");

@@ -1,7 +1,6 @@
 #include <gradus/core/io/safetensors.h>
 
 #include <algorithm>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <set>
@@ -194,7 +193,7 @@ struct OpenSafetensors {
 
   OpenSafetensors(const std::string& name_, uint64_t file_bytes, const Read& read_) : name(name_), read(read_) {
     Bytes start(std::min<uint64_t>(file_bytes, kFileKindBytes));
-    if (!start.empty()) read(0, start.data(), start.size());
+    read(0, start.data(), start.size());
     const bool has_header = start.size() > kPrefixBytes && start[kPrefixBytes] == std::byte{'{'};
     const std::string kind = has_header ? "" : described(start);
     GRADUS_CHECK(kind.empty(), IoError, "'", name, "' is not a safetensors file", kind);
@@ -207,7 +206,7 @@ struct OpenSafetensors {
     GRADUS_CHECK(length <= file_bytes - kPrefixBytes, IoError, "'", name, "' is truncated: the header has ", length,
                  " bytes, the file ", file_bytes);
     std::string json(length, '\0');
-    if (length > 0) read(kPrefixBytes, json.data(), length);
+    read(kPrefixBytes, json.data(), length);
     data_begin = kPrefixBytes + length;
     header = parse_safetensors_header(json, file_bytes - data_begin, name);
   }
@@ -216,7 +215,7 @@ struct OpenSafetensors {
     Safetensors file{{}, std::move(header.metadata)};
     for (const SafetensorsEntry& entry : header.entries) {
       const Array array = Array::empty(entry.shape, entry.dtype);
-      if (array.nbytes() > 0) read(data_begin + entry.begin, array.data(), array.nbytes());
+      read(data_begin + entry.begin, array.data(), array.nbytes());
       convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(entry.dtype), std::endian::little);
       check_booleans(array, "'" + name + "': tensor '" + entry.name + "'");
       file.tensors.emplace(entry.name, array);
@@ -278,7 +277,9 @@ SafetensorsHeader read_safetensors_header(const std::string& path) { return open
 Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
-  const auto read = [bytes](uint64_t offset, void* to, size_t count) { std::memcpy(to, &bytes[offset], count); };
+  const auto read = [bytes](uint64_t offset, void* to, size_t count) {
+    std::ranges::copy(bytes.subspan(offset, count), static_cast<std::byte*>(to));
+  };
   return OpenSafetensors(name, bytes.size(), read).load();
 }
 

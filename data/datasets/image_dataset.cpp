@@ -99,14 +99,11 @@ std::string find_below(const std::string& root, const std::vector<std::string>& 
 
 std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
                         const std::function<bool(const std::string&)>& holds) {
-  std::vector<std::string> places = {directory};
-  if (directory.empty()) {
-    const char* variable = std::getenv("GRADUS_DATA");
-    places = {variable ? variable : "", "data", "../shared/data"};
-  }
-  for (const std::string& place : places) {
-    if (place.empty()) continue;
-    if (const std::string folder = find_below(place, subfolders, holds); !folder.empty()) return folder;
+  if (!directory.empty()) return find_below(directory, subfolders, holds);
+  const char* variable = std::getenv("GRADUS_DATA");
+  for (const char* place : {variable ? variable : "", "data", "../shared/data"}) {
+    const std::string folder = *place == '\0' ? "" : find_below(place, subfolders, holds);
+    if (!folder.empty()) return folder;
   }
   return "";
 }

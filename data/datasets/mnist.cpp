@@ -1,7 +1,6 @@
 #include <gradus/data/datasets/mnist.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include <gradus/core/io/array_bytes.h>
@@ -67,7 +66,7 @@ Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::st
   const size_t got = is_known ? read(array.data(), data_bytes) : data.size();
   GRADUS_CHECK(got == data_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
                " bytes of data, the file has ", got);
-  if (!data.empty()) std::memcpy(array.data(), data.data(), data.size());
+  std::ranges::copy(data, static_cast<std::byte*>(array.data()));
   std::byte more;
   GRADUS_CHECK(read(&more, 1) == 0, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
                " bytes of data, the file has more");
@@ -80,7 +79,7 @@ Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::st
 Array parse_idx(io::ByteSpan bytes, const std::string& name) {
   const auto read = [rest = bytes](void* to, size_t count) mutable {
     count = std::min(count, rest.size());
-    if (count > 0) std::memcpy(to, rest.data(), count);
+    std::copy_n(rest.begin(), count, static_cast<std::byte*>(to));
     rest = rest.subspan(count);
     return count;
   };

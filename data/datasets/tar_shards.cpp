@@ -185,8 +185,8 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     std::unique_lock lock(mutex_);
     lanes_.clear();
     changed_.notify_all();
-    const auto is_stuck = [](const LanePtr& lane) { return lane->is_stuck(); };
-    changed_.wait_for(lock, bounded(options_.stall_limit), [&] { return std::ranges::all_of(read_, is_stuck); });
+    const auto all_stuck = [&] { return std::ranges::all_of(read_, &Lane::is_stuck); };
+    changed_.wait_for(lock, bounded(options_.stall_limit), all_stuck);
   }
 
   // Returns the shards of this rank in the order of the epoch. The order of all shards begins with the first shard of

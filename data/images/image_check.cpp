@@ -27,9 +27,8 @@ struct Chunk {
 
 Chunk chunk_at(io::ByteSpan bytes, size_t at, const std::string& name) {
   const size_t rest = bytes.size() - at;
-  GRADUS_CHECK(rest >= kAroundData, IoError, "'", name, "' is a truncated PNG file");
-  const uint32_t length = io::read_big_endian<uint32_t>(&bytes[at]);
-  GRADUS_CHECK(length <= rest - kAroundData, IoError, "'", name, "' is a truncated PNG file");
+  const size_t length = rest < kAroundData ? 0 : io::read_big_endian<uint32_t>(&bytes[at]);
+  GRADUS_CHECK(length + kAroundData <= rest, IoError, "'", name, "' is a truncated PNG file");
   return {bytes.subspan(at, length + kAroundData), bytes.subspan(at + 8, length)};
 }
 
@@ -64,7 +63,8 @@ ImageHeader check_png(io::ByteSpan bytes, const std::string& name) {
       damaged(chunk.data.size() == 13, "its header has ", chunk.data.size(), " bytes instead of 13");
       header.width = io::read_big_endian<uint32_t>(&chunk.data[0]);
       header.height = io::read_big_endian<uint32_t>(&chunk.data[4]);
-      header.bits = static_cast<int>(chunk.data[8]), color = static_cast<int>(chunk.data[9]);
+      header.bits = static_cast<int>(chunk.data[8]);
+      color = static_cast<int>(chunk.data[9]);
       header.channels = channels_of(color, header.bits);
       damaged(header.width > 0 && header.height > 0 && std::max(header.width, header.height) <= INT32_MAX, "it has ",
               header.width, "x", header.height, " pixels");
@@ -195,7 +195,8 @@ class JpegChecker {
     header_.bits = static_cast<int>(data[0]);
     GRADUS_CHECK(header_.bits == 8, IoError, "'", name_, "' is a JPEG of ", header_.bits,
                  " bits for each sample; 8 bits are read");
-    header_.height = io::read_big_endian<uint16_t>(&data[1]), header_.width = io::read_big_endian<uint16_t>(&data[3]);
+    header_.height = io::read_big_endian<uint16_t>(&data[1]);
+    header_.width = io::read_big_endian<uint16_t>(&data[3]);
     damaged(header_.width > 0 && header_.height > 0, "it has ", header_.width, "x", header_.height, " pixels");
     is_progressive_ = type == 0xC2;
     int most_h = 1, most_v = 1;
@@ -205,7 +206,8 @@ class JpegChecker {
       for (const Component& other : components_) damaged(other.id != next.id, "it has two components ", next.id);
       damaged(next.h >= 1 && next.h <= 4 && next.v >= 1 && next.v <= 4 && next.table <= 3, "component ", next.id,
               " has sampling factors ", next.h, "x", next.v, " and table ", next.table);
-      most_h = std::max(most_h, next.h), most_v = std::max(most_v, next.v);
+      most_h = std::max(most_h, next.h);
+      most_v = std::max(most_v, next.v);
       components_.push_back(next);
     }
     GRADUS_CHECK(components_.size() == 1 || components_.size() == 3 || components_.size() == 4, IoError, "'", name_,

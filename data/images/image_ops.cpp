@@ -23,7 +23,8 @@ Planes planes_like(const Planes& planes, ImageSize size) {
   GRADUS_CHECK(size.height > 0 && size.width > 0, ValueError, "an image needs a height and a width above 0, got ",
                size.height, " and ", size.width);
   Shape shape = planes.array.shape();
-  shape[shape.size() - 2] = size.height, shape[shape.size() - 1] = size.width;
+  shape[shape.size() - 2] = size.height;
+  shape[shape.size() - 1] = size.width;
   return {Array::empty(shape), planes.count, size.height, size.width};
 }
 
@@ -44,6 +45,8 @@ namespace {
 using detail::Planes;
 using detail::planes_like;
 using detail::planes_of;
+
+double half(int64_t size) { return static_cast<double>(size) / 2; }
 
 // Returns the rows or columns of the image (0 … size - 1) that `mode` shows at `count` rows or columns from `first` on,
 // which may be outside of the image; -1 where it shows the fill value.
@@ -143,7 +146,7 @@ Tensor crop(const Tensor& image, int64_t top, int64_t left, int64_t height, int6
 Tensor center_crop(const Tensor& image, ImageSize size) {
   const Planes x = planes_of(image, "center_crop");
   // Rounds halves to the even number, as Python's round() does.
-  const auto middle = [](int64_t rest) { return static_cast<int64_t>(std::nearbyint(static_cast<double>(rest) / 2)); };
+  const auto middle = [](int64_t rest) { return static_cast<int64_t>(std::nearbyint(half(rest))); };
   return window(x, middle(x.height - size.height), middle(x.width - size.width), size, 0, PaddingMode::kConstant,
                 "center_crop");
 }
@@ -236,10 +239,10 @@ double radians(double degrees) { return degrees * std::numbers::pi / 180; }
 // four pixels around each clamped position, so that the inner loops need no checks.
 constexpr int64_t kBefore = 2, kAfter = 4;
 
-Planes bordered(const Planes& x, const std::vector<float>& outside) {
+Planes bordered(const Planes& x, const Fill& outside) {
   const Planes y = detail::planes_like(x, {x.height + kBefore + kAfter, x.width + kBefore + kAfter});
   for (int64_t i = 0; i < x.count; ++i) {
-    const float fill = outside[static_cast<size_t>(i)];
+    const float fill = detail::fill_of(outside, x, i, "affine");
     const float* from = x.plane(i);
     float* to = std::fill_n(y.plane(i), kBefore * y.width, fill);
     for (int64_t row = 0; row < x.height; ++row, from += x.width)
@@ -326,24 +329,20 @@ Tensor sample_affine(const Tensor& image, const AffineMap& map, ImageSize size, 
                      const Fill& fill) {
   const Planes x = detail::planes_of(image, "affine"), y = detail::planes_like(x, size);
   for (double value : map.m) GRADUS_CHECK(std::isfinite(value), ValueError, "affine needs finite numbers");
-  std::vector<float> outside;
-  for (int64_t i = 0; i < x.count; ++i) outside.push_back(detail::fill_of(fill, x, i, "affine"));
-  const Planes source = bordered(x, outside);
+  const Planes source = bordered(x, fill);
   const auto sample = interpolation == Interpolation::kNearest ? sample_nearest : sample_bilinear;
   const float step_u = static_cast<float>(map.m[0]), step_v = static_cast<float>(map.m[3]);
   const float far_u = static_cast<float>(x.width) + 2, far_v = static_cast<float>(x.height) + 2;
   Places at;
   for (int64_t row = 0; row < size.height; ++row) {
     // Positions are relative to the middle of the image, so the middle of pixel 0 is at 1/2 - size / 2.
-    const double first_x = 0.5 - static_cast<double>(size.width) / 2;
-    const double row_y = static_cast<double>(row) + 0.5 - static_cast<double>(size.height) / 2;
-    const float first_u =
-        static_cast<float>(map.m[0] * first_x + map.m[1] * row_y + map.m[2] + static_cast<double>(x.width) / 2 - 0.5);
-    const float first_v =
-        static_cast<float>(map.m[3] * first_x + map.m[4] * row_y + map.m[5] + static_cast<double>(x.height) / 2 - 0.5);
+    const double first_x = 0.5 - half(size.width), row_y = static_cast<double>(row) + 0.5 - half(size.height);
+    const double u = map.m[0] * first_x + map.m[1] * row_y + map.m[2] + half(x.width) - 0.5;
+    const double v = map.m[3] * first_x + map.m[4] * row_y + map.m[5] + half(x.height) - 0.5;
     for (int64_t column = 0; column < size.width; column += Places::kMost) {
       const int64_t count = std::min(Places::kMost, size.width - column);
-      find_places(at, column, count, first_u, step_u, far_u, first_v, step_v, far_v, interpolation);
+      find_places(at, column, count, static_cast<float>(u), step_u, far_u, static_cast<float>(v), step_v, far_v,
+                  interpolation);
       for (int64_t i = 0; i < x.count; ++i)
         sample(at, count, source.plane(i) + kBefore * source.width + kBefore, source.width,
                y.plane(i) + row * size.width + column);
@@ -356,8 +355,8 @@ Tensor affine(const Tensor& image, double angle, std::pair<double, double> trans
               std::pair<double, double> shear, Interpolation interpolation, const Fill& fill,
               std::optional<std::pair<double, double>> center) {
   const Planes x = detail::planes_of(image, "affine");
-  const double center_x = center ? center->first - static_cast<double>(x.width) / 2 : 0;
-  const double center_y = center ? center->second - static_cast<double>(x.height) / 2 : 0;
+  const double center_x = center ? center->first - half(x.width) : 0;
+  const double center_y = center ? center->second - half(x.height) : 0;
   const AffineMap map = inverse_affine_map(angle, translate.first, translate.second, scale, shear.first, shear.second,
                                            center_x, center_y);
   return sample_affine(image, map, {x.height, x.width}, interpolation, fill);

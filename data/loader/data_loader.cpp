@@ -95,10 +95,8 @@ void DataLoaderBase::distribute(size_t num_replicas, size_t rank) {
 }
 
 std::optional<size_t> DataLoaderBase::size() const {
-  const std::optional<size_t> batches = sampler_->batches(options_.batch_size());
-  if (!batches || !options_.drop_last() || options_.batch_size() == 1) return batches;
-  const std::optional<size_t> samples = sampler_->batches(1);
-  return samples ? *samples / options_.batch_size() : samples;
+  const std::optional<size_t> count = sampler_->batches(options_.drop_last() ? 1 : options_.batch_size());
+  return count && options_.drop_last() ? *count / options_.batch_size() : count;
 }
 
 LoaderTimings DataLoaderBase::timings() const {

@@ -127,11 +127,12 @@ class BatchDataset : public BatchSource<Batch> {
     if constexpr (requires { typename Transform::OutputBatchType; }) {
       return MapDataset<Self, Transform>(std::move(source), std::move(transform));
     } else if constexpr (requires { typename Batch::value_type; }) {
-      using Adapted = transforms::detail::FunctionTransform<transforms::Lambda, Transform, typename Batch::value_type>;
-      return MapDataset<Self, Adapted>(std::move(source), Adapted(std::move(transform)));
+      using transforms::Lambda;
+      return mapped(std::move(source),
+                    transforms::detail::lambda_of<Lambda, typename Batch::value_type>(std::move(transform)));
     } else {
-      using Adapted = transforms::detail::FunctionTransform<transforms::BatchLambda, Transform, Batch>;
-      return MapDataset<Self, Adapted>(std::move(source), Adapted(std::move(transform)));
+      using transforms::BatchLambda;
+      return mapped(std::move(source), transforms::detail::lambda_of<BatchLambda, Batch>(std::move(transform)));
     }
   }
   const Self& self() const { return static_cast<const Self&>(*this); }

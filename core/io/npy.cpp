@@ -176,7 +176,7 @@ Bytes encode_npy(const Array& array) {
   const Array host = contiguous_on_cpu(array);
   Bytes bytes(kBeforeHeader + header.size() + host.nbytes());
   std::memcpy(bytes.data(), kNpyMagic.data(), kNpyMagic.size());
-  bytes[6] = std::byte{1}, bytes[7] = std::byte{0};
+  bytes[6] = std::byte{1};  // version 1.0
   write_little_endian(static_cast<uint16_t>(header.size()), bytes.data() + 8);
   std::memcpy(bytes.data() + kBeforeHeader, header.data(), header.size());
   std::byte* const elements = bytes.data() + kBeforeHeader + header.size();

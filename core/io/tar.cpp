@@ -143,7 +143,8 @@ void TarWriter::write_entry(char type, std::string_view name, ByteSpan data) {
                   static_cast<unsigned long long>(value));
   };
   put(kName, name);
-  put_octal(kMode, 0644), put_octal(kUser, 0), put_octal(kGroup, 0), put_octal(kTime, 0);
+  put_octal(kMode, 0644);
+  for (const Field& field : {kUser, kGroup, kTime}) put_octal(field, 0);
   put_octal(kSize, data.size());
   block[kType.offset] = type;
   put(kMagic, std::string_view("ustar\00000", 8));

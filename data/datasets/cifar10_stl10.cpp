@@ -68,15 +68,18 @@ struct Published {
   // Returns the files in `root` or, if it has none, in its subfolder. If there are none either, throws an IoError that
   // names a missing file and ends with `hint` or, if `hint` is empty, says how to unpack or fetch the files.
   std::vector<std::string> find_files(const std::string& root, ImageDataset::Mode mode, std::string hint = "") const {
-    std::vector<std::string> wanted;
+    std::string missing;
     for (const std::string& folder : {root, root + "/" + subfolder}) {
       if (std::vector<std::string> files = present_files(folder, mode); !files.empty()) return files;
-      for (std::string& file : files_in(folder, mode))
-        if (!detail::is_file(file)) wanted.push_back(std::move(file));
+      for (const std::string& file : files_in(folder, mode)) {
+        if (detail::is_file(file)) continue;
+        if (missing.empty()) missing = file;
+        if (hint.empty() && detail::is_file(file + ".xz")) hint = "; unpack it: xz -dk '" + file + ".xz'";
+        if (hint.empty() && detail::is_file(file + ".gz")) hint = "; unpack it: gzip -dk '" + file + ".gz'";
+      }
     }
-    if (hint.empty()) hint = detail::unpack_hint(wanted);
     if (hint.empty()) hint = std::string(". Fetch it with scripts/") + script + ", or unpack it: tar -xzf " + archive;
-    GRADUS_FAIL(IoError, "no ", name, " file '", wanted[0], "', nor in the subfolder ", subfolder, hint);
+    GRADUS_FAIL(IoError, "no ", name, " file '", missing, "', nor in the subfolder ", subfolder, hint);
   }
   std::string find(const std::string& directory) const {
     return detail::find_folder(directory, {subfolder}, [&](const std::string& folder) {

@@ -108,12 +108,4 @@ std::string find_folder(const std::string& directory, const std::vector<std::str
   return "";
 }
 
-std::string unpack_hint(const std::vector<std::string>& paths) {
-  for (const std::string& path : paths) {
-    if (is_file(path + ".xz")) return "; unpack it: xz -dk '" + path + ".xz'";
-    if (is_file(path + ".gz")) return "; unpack it: gzip -dk '" + path + ".gz'";
-  }
-  return "";
-}
-
 }  // namespace gradus::data::detail

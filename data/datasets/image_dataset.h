@@ -72,8 +72,5 @@ std::string find_below(const std::string& root, const std::vector<std::string>& 
 /// until one has a result.
 std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
                         const std::function<bool(const std::string&)>& holds);
-/// If one of these files exists with .xz or .gz appended, returns the end of a message that says how to unpack it.
-/// Otherwise returns "".
-std::string unpack_hint(const std::vector<std::string>& paths);
 }  // namespace detail
 }  // namespace gradus::data

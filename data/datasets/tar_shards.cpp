@@ -94,7 +94,10 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     std::vector<Lane> lanes(folders_.size());
     for (const size_t shard : order_of(seed, epoch)) lanes[shards_[shard].folders[0]].shards.push_back(shard);
     shuffle_buffer_.clear();
-    turn_ = drawn_ = 0, seed_ = seed, epoch_ = epoch, error_ = nullptr;
+    turn_ = drawn_ = 0;
+    seed_ = seed;
+    epoch_ = epoch;
+    error_ = nullptr;
     std::lock_guard lock(mutex_);
     drawn_samples_.clear();
     lanes_.clear();

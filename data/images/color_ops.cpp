@@ -52,7 +52,9 @@ void saturate(const float* from, float* __restrict red, float* __restrict green,
   for (int64_t k = 0; k < pixels; ++k) {
     const float r = from[k], g = from[pixels + k], b = from[2 * pixels + k];
     const float rest = (1 - factor) * gray_of(r, g, b);
-    red[k] = in_range(factor * r + rest), green[k] = in_range(factor * g + rest), blue[k] = in_range(factor * b + rest);
+    red[k] = in_range(factor * r + rest);
+    green[k] = in_range(factor * g + rest);
+    blue[k] = in_range(factor * b + rest);
   }
 }
 
@@ -129,7 +131,8 @@ Tensor rgb_to_grayscale(const Tensor& image, int64_t num_output_channels) {
     if (colors.gray) std::copy_n(from, pixels, to);
     else to_gray(from, to, pixels);
     for (int64_t c = 1; c < num_output_channels; ++c) std::copy_n(to, pixels, to + c * pixels);
-    from += (colors.gray ? 1 : 3) * pixels, to += num_output_channels * pixels;
+    from += (colors.gray ? 1 : 3) * pixels;
+    to += num_output_channels * pixels;
   }
   return Tensor(y);
 }

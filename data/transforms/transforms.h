@@ -48,11 +48,14 @@ class Transform {
 template <class Input, class Output = Input>
 class Lambda : public Transform<Input, Output> {
  public:
-  explicit Lambda(std::function<Output(Input)> function) : function_(std::move(function)) {}
+  explicit Lambda(std::function<Output(Input)> function, std::string description = "Lambda")
+      : function_(std::move(function)), description_(std::move(description)) {}
   Output apply(Input input) override { return function_(std::move(input)); }
+  const std::string& describe() const { return description_; }
 
  private:
   std::function<Output(Input)> function_;
+  std::string description_;
 };
 
 /// A transform of a sample's data that keeps its target. Derived classes implement operator().
@@ -130,11 +133,14 @@ class BatchTransform {
 template <class InputBatch, class OutputBatch = InputBatch>
 class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
  public:
-  explicit BatchLambda(std::function<OutputBatch(InputBatch)> function) : function_(std::move(function)) {}
+  explicit BatchLambda(std::function<OutputBatch(InputBatch)> function, std::string description = "BatchLambda")
+      : function_(std::move(function)), description_(std::move(description)) {}
   OutputBatch apply_batch(InputBatch batch) override { return function_(std::move(batch)); }
+  const std::string& describe() const { return description_; }
 
  private:
   std::function<OutputBatch(InputBatch)> function_;
+  std::string description_;
 };
 
 /// LibTorch's names for transforms of a batch to a single object: derive from Collation, or pass a function to Collate.
@@ -195,25 +201,14 @@ auto call_on(Function& function, Sample sample) {
   }
 }
 
-template <class Function, class Input>
-using ResultOf = decltype(call_on(std::declval<Function&>(), std::declval<Input>()));
-
 /// The transform that map() makes of a function. `Base` is Lambda, or BatchLambda for a function of a batch.
-template <template <class, class> class Base, class Function, class Input>
-class FunctionTransform : public Base<Input, ResultOf<Function, Input>> {
- public:
-  explicit FunctionTransform(Function function)
-      : FunctionTransform(data::detail::describe(function), std::move(function)) {}
-  const std::string& describe() const { return description_; }
-
- private:
-  FunctionTransform(std::string description, Function&& function)
-      : Base<Input, ResultOf<Function, Input>>(
-            [function = std::move(function)](Input input) mutable { return call_on(function, std::move(input)); }),
-        description_(std::move(description)) {}
-
-  std::string description_;
-};
+template <template <class, class> class Base, class Input, class Function>
+auto lambda_of(Function function) {
+  using Output = decltype(call_on(function, std::declval<Input>()));
+  std::string description = data::detail::describe(function);
+  auto call = [function = std::move(function)](Input input) mutable { return call_on(function, std::move(input)); };
+  return Base<Input, Output>(std::move(call), std::move(description));
+}
 
 }  // namespace detail
 

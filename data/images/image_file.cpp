@@ -64,10 +64,6 @@ static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* 
 namespace gradus::data {
 namespace {
 
-bool starts_with(io::ByteSpan bytes, std::string_view start) {
-  return bytes.size() >= start.size() && std::memcmp(bytes.data(), start.data(), start.size()) == 0;
-}
-
 // Converts pixels (H, W, 3) to (3, H, W).
 Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
   const Array image = Array::empty({3, height, width}, DType::u8);
@@ -101,8 +97,9 @@ Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const st
 Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pixels) {
   GRADUS_CHECK(bytes.size() <= kMostImageBytes, IoError, "'", name, "' has ", bytes.size(),
                " bytes; images have at most ", kMostImageBytes);
-  const bool is_png = starts_with(bytes, "\x89PNG\r\n\x1a\n");
-  GRADUS_CHECK(is_png || starts_with(bytes, "\xff\xd8\xff"), IoError, "'", name, "' is neither a PNG nor a JPEG file",
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const bool is_png = text.starts_with("\x89PNG\r\n\x1a\n");
+  GRADUS_CHECK(is_png || text.starts_with("\xff\xd8\xff"), IoError, "'", name, "' is neither a PNG nor a JPEG file",
                io::described(bytes));
   const detail::ImageHeader header = is_png ? detail::check_png(bytes, name) : detail::check_jpeg(bytes, name);
   const int64_t pixels = header.width * header.height;

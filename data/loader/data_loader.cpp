@@ -71,8 +71,6 @@ DataLoaderBase::DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr
   check_options(options_);
 }
 
-DataLoaderBase::~DataLoaderBase() = default;
-
 void DataLoaderBase::join() {
   timings_ = timings();
   prefetcher_.reset();

@@ -175,7 +175,7 @@ class DataLoaderBase {
  protected:
   /// `work` makes the batch of a request, on the thread of a worker. Everything that it uses must exist until join().
   DataLoaderBase(const DataLoaderOptions& options, std::unique_ptr<samplers::Sampler> sampler, Prefetcher::Work work);
-  ~DataLoaderBase();
+  ~DataLoaderBase() = default;
   /// Starts or continues an epoch (DatasetLoader::begin).
   void start();
   /// True while an epoch is in progress.

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <span>
 
 namespace gradus::data::samplers {
 namespace {
@@ -27,34 +28,6 @@ Indices shuffled(Indices indices, uint64_t seed, uint64_t epoch) {
 }
 
 size_t divide_up(size_t count, size_t by) { return count / by + (count % by != 0); }
-
-// A random number in (0, 1]. 0 is excluded, so that the logarithm is finite.
-double unit_above_zero(uint64_t seed, uint64_t epoch, size_t i) {
-  return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1);
-}
-
-Indices draw_with_replacement(const std::vector<double>& weights, size_t count, uint64_t seed, uint64_t epoch) {
-  std::vector<double> cumulative(weights.size());
-  std::partial_sum(weights.begin(), weights.end(), cumulative.begin());
-  Indices indices(count);
-  for (size_t i = 0; i < count; ++i) {
-    // In (0, sum of weights], so that a weight of 0 is never chosen.
-    const double point = unit_above_zero(seed, epoch, i) * cumulative.back();
-    const auto found = std::lower_bound(cumulative.begin(), cumulative.end(), point);
-    indices[i] = static_cast<size_t>(found - cumulative.begin());
-  }
-  return indices;
-}
-
-Indices draw_without_replacement(const std::vector<double>& weights, size_t count, uint64_t seed, uint64_t epoch) {
-  std::vector<std::pair<double, size_t>> keys;
-  for (size_t i = 0; i < weights.size(); ++i)
-    if (weights[i] > 0) keys.emplace_back(-random_detail::log(unit_above_zero(seed, epoch, i)) / weights[i], i);
-  std::partial_sort(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(count), keys.end());
-  Indices indices(count);
-  for (size_t i = 0; i < count; ++i) indices[i] = keys[i].second;
-  return indices;
-}
 
 void write_indices(serialize::OutputArchive& archive, const char* key, const Indices& indices) {
   archive.write(key, tensor(std::vector<int64_t>(indices.begin(), indices.end())));
@@ -156,9 +129,24 @@ WeightedRandomSampler::WeightedRandomSampler(std::vector<double> weights, size_t
 }
 
 Indices WeightedRandomSampler::order(uint64_t seed, uint64_t epoch) const {
-  if (num_samples_ == 0) return {};
-  return replacement_ ? draw_with_replacement(weights_, num_samples_, seed, epoch)
-                      : draw_without_replacement(weights_, num_samples_, seed, epoch);
+  // A random number in (0, 1]. 0 is excluded, so that its logarithm is finite and a weight of 0 is never chosen.
+  const auto draw = [&](size_t i) { return 1.0 - random_uniform<double>(seed, order_stream(epoch), i, 0, 1); };
+  Indices indices;
+  if (replacement_) {
+    std::vector<double> cumulative(weights_.size());
+    std::partial_sum(weights_.begin(), weights_.end(), cumulative.begin());
+    while (indices.size() < num_samples_) {
+      const double point = draw(indices.size()) * cumulative.back();
+      indices.push_back(static_cast<size_t>(std::ranges::lower_bound(cumulative, point) - cumulative.begin()));
+    }
+  } else {
+    std::vector<std::pair<double, size_t>> keys;
+    for (size_t i = 0; i < weights_.size(); ++i)
+      if (weights_[i] > 0) keys.emplace_back(-random_detail::log(draw(i)) / weights_[i], i);
+    std::ranges::partial_sort(keys, keys.begin() + static_cast<std::ptrdiff_t>(num_samples_));
+    for (const auto& [key, index] : std::span(keys).first(num_samples_)) indices.push_back(index);
+  }
+  return indices;
 }
 
 DistributedSampler::DistributedSampler(size_t size, size_t num_replicas, size_t rank, bool allow_duplicates,

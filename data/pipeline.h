@@ -12,7 +12,6 @@
 #include <unordered_map>
 
 #include <gradus/data/dataset.h>
-#include <gradus/data/transforms/transforms.h>
 
 namespace gradus::data::datasets {
 

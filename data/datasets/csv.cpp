@@ -18,8 +18,8 @@ class CsvReader {
  public:
   CsvReader(std::string_view text, const std::string& name, char separator)
       : text_(text), name_(name), separator_(separator) {
-    if (text_.starts_with("\xEF\xBB\xBF"))
-      text_.remove_prefix(3);  // a byte order mark, which spreadsheet programs write
+    // A byte order mark, which spreadsheet programs write.
+    if (text_.starts_with("\xEF\xBB\xBF")) text_.remove_prefix(3);
   }
 
   /// Reads the fields of the next row. Returns false at the end of the text.
@@ -51,8 +51,11 @@ class CsvReader {
     const size_t end = std::min(text_.find_first_of(std::string_view(ends, 2), at_), text_.size());
     std::string field(text_.substr(at_, end - at_));
     at_ = end;
-    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n')
-      field.pop_back(), --at_;  // this \r is part of the CRLF at the end of the line
+    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n') {
+      // This \r is part of the CRLF at the end of the line.
+      field.pop_back();
+      --at_;
+    }
     GRADUS_CHECK(field.find('"') == std::string::npos, IoError, where(), "a quote within the field '", field,
                  "': put all of it between quotes, and double those that belong to it");
     return field;

@@ -42,11 +42,7 @@ void Upload::add(Tensor& tensor) {
   const cuda::StreamGuard guard(stream_);
   tensor = Tensor(ops::to_device(pinned(tensor.array()), device_, /*non_blocking=*/true));
   tensors_.push_back(tensor);
-}
-
-void Upload::close() {
-  if (tensors_.empty()) return;
-  done_.emplace();
+  if (!done_) done_.emplace();
   done_->record(stream_);
 }
 

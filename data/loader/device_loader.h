@@ -30,14 +30,13 @@ class Upload {
   /// If the device is a CPU, the upload copies nothing.
   explicit Upload(Device device);
 
+  /// Starts a copy, and records an event after it.
   void add(Tensor& tensor);
   template <class Data, class Target>
   void add(Example<Data, Target>& example) {
     add(example.data);
     if constexpr (requires { example.target; }) add(example.target);
   }
-  /// Records an event after the last copy. Call it after all add().
-  void close();
   /// Makes the current stream of this thread wait for the copies. Tells the allocator that this stream uses the
   /// tensors, so that it does not reuse their memory too early.
   void hand_over();
@@ -111,7 +110,6 @@ class DeviceLoader : NoCopy {
     if (*position_ == loader_.end()) return nullptr;
     auto arrived = std::make_shared<Arrived>(Arrived{std::move(**position_), detail::Upload(device_), loader_.state()});
     arrived->upload.add(arrived->batch);
-    arrived->upload.close();
     return arrived;
   }
   std::shared_ptr<Batch> next() {

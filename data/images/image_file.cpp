@@ -64,30 +64,15 @@ static unsigned char* stbi__resample_row_h_2(unsigned char* out, unsigned char* 
 namespace gradus::data {
 namespace {
 
-// Converts pixels (H, W, 3) to (3, H, W).
-Array planes_of(const uint8_t* pixels, int64_t height, int64_t width) {
-  const Array image = Array::empty({3, height, width}, DType::u8);
-  const int64_t count = height * width;
-  uint8_t* to = image.data<uint8_t>();
-  for (int64_t i = 0; i < count; ++i)
-    for (int64_t c = 0; c < 3; ++c) to[c * count + i] = pixels[3 * i + c];
-  return image;
-}
-
-// Returns the colours (3, H, W) of palette indices (H, W). stb_image has decoded the indices as grey values and scaled
-// them from the header's number of bits to 0 … 255.
-Array colors_of(const uint8_t* grey, const detail::ImageHeader& header, const std::string& name) {
+// Returns an image (3, H, W). color_of(i) points to the red, green and blue of pixel i.
+template <class ColorOf>
+Array planes_of(const detail::ImageHeader& header, const ColorOf& color_of) {
   const Array image = Array::empty({3, header.height, header.width}, DType::u8);
   const int64_t count = header.height * header.width;
-  const size_t colors = header.palette.size() / 3;
   uint8_t* const to = image.data<uint8_t>();
-  const int step = header.bits < 8 ? 255 / ((1 << header.bits) - 1) : 1;
   for (int64_t i = 0; i < count; ++i) {
-    const size_t index = static_cast<size_t>(grey[i] / step);
-    GRADUS_CHECK(index < colors, IoError, "'", name, "' is a damaged PNG file: pixel (", i % header.width, ", ",
-                 i / header.width, ") has colour ", index, " of a palette of ", colors);
-    for (int64_t c = 0; c < 3; ++c)
-      to[c * count + i] = static_cast<uint8_t>(header.palette[3 * index + static_cast<size_t>(c)]);
+    const uint8_t* const color = color_of(i);
+    for (int64_t c = 0; c < 3; ++c) to[c * count + i] = color[c];
   }
   return image;
 }
@@ -111,13 +96,12 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
                " scans of this size are read");
   // This is enough for each buffer of a valid file. Blocks of a JPEG may extend beyond the image's border by fewer than
   // 64 pixels, and 32 bytes for each pixel are more than any buffer needs.
-  allocation_limit =
-      (size_t{1} << 20) + size_t{32} * static_cast<size_t>(header.width + 64) * static_cast<size_t>(header.height + 64);
+  const size_t columns = static_cast<size_t>(header.width), rows = static_cast<size_t>(header.height);
+  allocation_limit = (size_t{1} << 20) + 32 * (columns + 64) * (rows + 64);
   // The buffers that grow hold the compressed data of a PNG, or its decompressed rows, each of which begins with a
   // filter byte. stb_image doubles such a buffer when it is full, hence the factor of 2.
-  const size_t row_bits = static_cast<size_t>(header.width) * static_cast<size_t>(header.channels * header.bits);
-  const size_t rows_bytes =
-      (std::max(row_bits / 8, static_cast<size_t>(header.width)) + 1) * static_cast<size_t>(header.height);
+  const size_t row_bits = columns * static_cast<size_t>(header.channels * header.bits);
+  const size_t rows_bytes = (std::max(row_bits / 8, columns) + 1) * rows;
   growth_limit = (size_t{1} << 20) + 2 * std::max(rows_bytes, bytes.size());
   growth_refused = false;
 
@@ -133,7 +117,17 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
                rows_bytes, " bytes of ", header.width, "x", header.height, " pixels");
   GRADUS_CHECK(decoded && width == header.width && height == header.height, IoError, "cannot decode '", name,
                "': ", stbi_failure_reason() ? stbi_failure_reason() : "unknown reason");
-  return has_palette ? colors_of(decoded.get(), header, name) : planes_of(decoded.get(), height, width);
+  const uint8_t* const values = decoded.get();
+  if (!has_palette) return planes_of(header, [&](int64_t i) { return values + 3 * i; });
+  // stb_image has decoded the palette's indices as grey values, and scaled them from the header's bits to 0 … 255.
+  const int step = header.bits < 8 ? 255 / ((1 << header.bits) - 1) : 1;
+  const size_t colors = header.palette.size() / 3;
+  return planes_of(header, [&](int64_t i) {
+    const size_t index = static_cast<size_t>(values[i] / step);
+    GRADUS_CHECK(index < colors, IoError, "'", name, "' is a damaged PNG file: pixel (", i % header.width, ", ",
+                 i / header.width, ") has colour ", index, " of a palette of ", colors);
+    return reinterpret_cast<const uint8_t*>(&header.palette[3 * index]);
+  });
 }
 
 Array read_image(const std::string& path) { return decode_image(io::read_file(path, kMostImageBytes), path); }

@@ -12,6 +12,21 @@
 #include <gradus/data/loader/data_loader.h>
 
 namespace gradus::data {
+
+namespace detail {
+/// The dataset that the copies of a SharedBatchDataset share.
+template <class Shared>
+class SharedDataset {
+ public:
+  explicit SharedDataset(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+  Shared& operator*() const { return *shared_; }
+  Shared* operator->() const { return shared_.get(); }
+
+ private:
+  std::shared_ptr<Shared> shared_;
+};
+}  // namespace detail
+
 namespace datasets {
 
 /// The result of StatefulDataset::map().
@@ -80,20 +95,6 @@ class MappedStatefulDataset
   Source source_;
   Transform transform_;
 };
-
-namespace detail {
-/// The dataset that the copies of a SharedBatchDataset share.
-template <class Shared>
-class SharedDataset {
- public:
-  explicit SharedDataset(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
-  Shared& operator*() const { return *shared_; }
-  Shared* operator->() const { return shared_.get(); }
-
- private:
-  std::shared_ptr<Shared> shared_;
-};
-}  // namespace detail
 
 /// All copies refer to the same dataset, so that a loader's workers share it. The dataset must be thread-safe
 /// (torch::data::datasets::SharedBatchDataset).

@@ -78,8 +78,9 @@ struct Published {
         if (hint.empty() && detail::is_file(file + ".gz")) hint = "; unpack it: gzip -dk '" + file + ".gz'";
       }
     }
-    if (hint.empty()) hint = std::string(". Fetch it with scripts/") + script + ", or unpack it: tar -xzf " + archive;
-    GRADUS_FAIL(IoError, "no ", name, " file '", missing, "', nor in the subfolder ", subfolder, hint);
+    const std::string fetch = std::string(". Fetch it with scripts/") + script + ", or unpack it: tar -xzf " + archive;
+    GRADUS_FAIL(IoError, "no ", name, " file '", missing, "', nor in the subfolder ", subfolder,
+                hint.empty() ? fetch : hint);
   }
   std::string find(const std::string& directory) const {
     return detail::find_folder(directory, {subfolder}, [&](const std::string& folder) {

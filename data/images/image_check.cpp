@@ -203,7 +203,8 @@ class JpegChecker {
     for (size_t i = 6; i < data.size(); i += 3) {
       const int factors = static_cast<int>(data[i + 1]);
       const Component next{static_cast<int>(data[i]), factors >> 4, factors & 15, static_cast<int>(data[i + 2])};
-      for (const Component& other : components_) damaged(other.id != next.id, "it has two components ", next.id);
+      const auto twin = std::ranges::find(components_, next.id, &Component::id);
+      damaged(twin == components_.end(), "it has two components ", next.id);
       damaged(next.h >= 1 && next.h <= 4 && next.v >= 1 && next.v <= 4 && next.table <= 3, "component ", next.id,
               " has sampling factors ", next.h, "x", next.v, " and table ", next.table);
       most_h = std::max(most_h, next.h);

@@ -107,10 +107,10 @@ Array decode_image(io::ByteSpan bytes, const std::string& name, int64_t most_pix
 
   const bool has_palette = !header.palette.empty();
   const io::Bytes indices = has_palette ? detail::png_of_indices(bytes) : io::Bytes();
-  if (has_palette) bytes = indices;
+  const io::ByteSpan file = has_palette ? io::ByteSpan(indices) : bytes;
   int width = 0, height = 0, channels = 0;
   const std::unique_ptr<stbi_uc, void (*)(void*)> decoded(
-      stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(bytes.data()), static_cast<int>(bytes.size()), &width,
+      stbi_load_from_memory(reinterpret_cast<const stbi_uc*>(file.data()), static_cast<int>(file.size()), &width,
                             &height, &channels, has_palette ? 1 : 3),
       stbi_image_free);
   GRADUS_CHECK(!growth_refused, IoError, "'", name, "' is a damaged PNG file: it unpacks to far more than the ",

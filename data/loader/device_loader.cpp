@@ -42,8 +42,7 @@ void Upload::add(Tensor& tensor) {
   const cuda::StreamGuard guard(stream_);
   tensor = Tensor(ops::to_device(pinned(tensor.array()), device_, /*non_blocking=*/true));
   tensors_.push_back(tensor);
-  if (!done_) done_.emplace();
-  done_->record(stream_);
+  done_.emplace().record(stream_);
 }
 
 void Upload::hand_over() {

@@ -1,8 +1,8 @@
 #include <gradus/data/transforms/transforms.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/array_bytes.h>
@@ -72,8 +72,7 @@ Tensor stack(const std::vector<Tensor>& tensors) {
     GRADUS_CHECK(tensor.dtype() == first.dtype(), DTypeError, "Stack needs examples of one dtype, got ", first.dtype(),
                  " and ", tensor.dtype());
     const Array x = io::contiguous_on_cpu(tensor.array());
-    if (x.nbytes() > 0) std::memcpy(to, x.data(), x.nbytes());
-    to += x.nbytes();
+    to = std::copy_n(static_cast<const char*>(x.data()), x.nbytes(), to);
   }
   return Tensor(out);
 }

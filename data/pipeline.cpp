@@ -41,9 +41,7 @@ Selection select_shuffled(uint64_t seed, SourceSize source_size) {
     std::call_once(order->drawn, [&] {
       const std::optional<size_t> size = source_size();
       GRADUS_CHECK(size.has_value(), ValueError, "shuffle() needs a dataset whose size is known");
-      samplers::RandomSampler sampler(*size);
-      sampler.reset(seed, 0);
-      order->indices = sampler.next(std::max<size_t>(*size, 1)).value_or(Indices());
+      order->indices = samplers::RandomSampler::order_of(*size, seed, 0);
     });
     GRADUS_CHECK(place < order->indices.size(), IndexError, "sample ", place, " of a dataset of ",
                  order->indices.size());

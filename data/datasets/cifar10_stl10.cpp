@@ -33,7 +33,8 @@ LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::
   const int64_t count = static_cast<int64_t>(images.size()) / kImageBytes;
   GRADUS_CHECK(static_cast<size_t>(count) == labels.size(), IoError, "'", name, "' has ", count,
                " images, but its file of labels has ", labels.size());
-  const Array classes = Array::empty({count}, DType::u8), planes = Array::empty({count, 3, kSide, kSide}, DType::u8);
+  const Array classes = Array::empty({count}, DType::u8);
+  const Array planes = Array::empty({count, 3, kSide, kSide}, DType::u8);
   for (size_t i = 0; i < labels.size(); ++i) {
     const uint8_t label = static_cast<uint8_t>(labels[i]);
     GRADUS_CHECK(label >= 1 && label <= 10, IoError, "'", name, "': image ", i, " has class ", label,

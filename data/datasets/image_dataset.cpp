@@ -89,16 +89,14 @@ std::vector<std::string> entries_of(const std::string& folder) {
   return paths;
 }
 
-std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
-                       const std::function<bool(const std::string&)>& holds) {
+std::string find_below(const std::string& root, const std::vector<std::string>& subfolders, const Holds& holds) {
   if (holds(root)) return root;
   for (const std::string& subfolder : subfolders)
     if (holds(root + "/" + subfolder)) return root + "/" + subfolder;
   return "";
 }
 
-std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
-                        const std::function<bool(const std::string&)>& holds) {
+std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders, const Holds& holds) {
   if (!directory.empty()) return find_below(directory, subfolders, holds);
   const char* variable = std::getenv("GRADUS_DATA");
   for (const char* place : {variable ? variable : "", "data", "../shared/data"}) {

@@ -65,12 +65,12 @@ namespace detail {
 bool is_file(const std::string& path);
 /// The paths of all entries of a folder, sorted. A folder that cannot be read is an IoError.
 std::vector<std::string> entries_of(const std::string& folder);
+/// Returns true if a folder has what is searched for.
+using Holds = std::function<bool(const std::string& folder)>;
 /// Returns the first of `root` and its `subfolders` for which holds(folder) is true, or "" if there is none.
-std::string find_below(const std::string& root, const std::vector<std::string>& subfolders,
-                       const std::function<bool(const std::string&)>& holds);
+std::string find_below(const std::string& root, const std::vector<std::string>& subfolders, const Holds& holds);
 /// Calls find_below() with `directory` or, if that is empty, with $GRADUS_DATA, data and ../shared/data in this order
 /// until one has a result.
-std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders,
-                        const std::function<bool(const std::string&)>& holds);
+std::string find_folder(const std::string& directory, const std::vector<std::string>& subfolders, const Holds& holds);
 }  // namespace detail
 }  // namespace gradus::data

@@ -199,11 +199,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
     const size_t count = shards_.size();
     Indices order(count), place(count), places(folders_.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    if (options_.shuffle) {
-      samplers::RandomSampler sampler(count);
-      sampler.reset(seed, epoch);
-      order = *sampler.next(count);
-    }
+    if (options_.shuffle) order = samplers::RandomSampler::order_of(count, seed, epoch);
     for (const size_t shard : order) place[shard] = places[shards_[shard].folders[0]]++;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return place[a] < place[b]; });
     const auto bound = [&](size_t rank) {

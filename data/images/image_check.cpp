@@ -256,7 +256,8 @@ class JpegChecker {
     damaged(count >= 1 && count <= 4 && data.size() == 4 + 2 * count, "a scan whose header has ", data.size(),
             " bytes");
     const int first = static_cast<int>(data[1 + 2 * count]), bits = static_cast<int>(data[3 + 2 * count]);
-    const bool has_means = first == 0, has_others = !is_progressive_ || first > 0, refines = bits >> 4 != 0;
+    const bool has_means = first == 0, refines = bits >> 4 != 0;
+    const bool has_others = !is_progressive_ || first > 0;
     int64_t units = mcu_columns_ * mcu_rows_;
     for (size_t i = 0; i < count; ++i) {
       const int id = static_cast<int>(data[1 + 2 * i]), tables = static_cast<int>(data[2 + 2 * i]);

@@ -35,7 +35,7 @@ class Upload {
   template <class Data, class Target>
   void add(Example<Data, Target>& example) {
     add(example.data);
-    if constexpr (requires { example.target; }) add(example.target);
+    if constexpr (!std::is_void_v<Target>) add(example.target);
   }
   /// Makes the current stream of this thread wait for the copies. Tells the allocator that this stream uses the
   /// tensors, so that it does not reuse their memory too early.

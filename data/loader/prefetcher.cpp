@@ -17,8 +17,7 @@ namespace {
 
 class Workers : public Prefetcher {
  public:
-  Workers(size_t workers, size_t ahead, NextRequest next_request, Work work,
-          std::optional<std::chrono::milliseconds> timeout)
+  Workers(size_t workers, size_t ahead, NextRequest next_request, Work work, std::optional<Milliseconds> timeout)
       : ahead_(std::max<size_t>(ahead, 1)), next_request_(std::move(next_request)), work_(std::move(work)),
         timeout_(timeout) {
     for (size_t worker = 0; worker < workers; ++worker)
@@ -116,7 +115,7 @@ class Workers : public Prefetcher {
   const size_t ahead_;
   const NextRequest next_request_;
   const Work work_;
-  const std::optional<std::chrono::milliseconds> timeout_;
+  const std::optional<Milliseconds> timeout_;
   bool exhausted_ = false;
   double work_seconds_ = 0;
   std::mutex mutex_;
@@ -130,7 +129,7 @@ class Workers : public Prefetcher {
 }  // namespace
 
 std::unique_ptr<Prefetcher> make_prefetcher(size_t workers, size_t ahead, Prefetcher::NextRequest next_request,
-                                            Prefetcher::Work work, std::optional<std::chrono::milliseconds> timeout) {
+                                            Prefetcher::Work work, std::optional<Milliseconds> timeout) {
   return std::make_unique<Workers>(workers, ahead, std::move(next_request), std::move(work), timeout);
 }
 

@@ -107,7 +107,9 @@ std::optional<Indices> OrderSampler::next(size_t batch_size) {
 
 std::optional<size_t> OrderSampler::batches(size_t batch_size) const { return divide_up(size(), batch_size); }
 
-Indices RandomSampler::order(uint64_t seed, uint64_t epoch) const { return shuffled(count_up(size_), seed, epoch); }
+Indices RandomSampler::order_of(size_t size, uint64_t seed, uint64_t epoch) {
+  return shuffled(count_up(size), seed, epoch);
+}
 
 Indices SubsetRandomSampler::order(uint64_t seed, uint64_t epoch) const { return shuffled(indices_, seed, epoch); }
 

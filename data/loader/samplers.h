@@ -92,9 +92,11 @@ class RandomSampler : public OrderSampler {
  public:
   explicit RandomSampler(size_t size) : size_(size) {}
   size_t size() const override { return size_; }
+  /// Returns the order of `size` samples in an epoch.
+  static Indices order_of(size_t size, uint64_t seed, uint64_t epoch);
 
  private:
-  Indices order(uint64_t seed, uint64_t epoch) const override;
+  Indices order(uint64_t seed, uint64_t epoch) const override { return order_of(size_, seed, epoch); }
   void resize(size_t new_size) override { size_ = new_size; }
 
   size_t size_;

@@ -63,8 +63,8 @@ Tensor Resize::operator()(const Tensor& image) const {
   if (shorter_side_) {
     const detail::Planes x = detail::planes_of(image, "Resize");
     // The length of the longer side is rounded down, as in torchvision.
-    if (x.height < x.width) size.width = size.height * x.width / x.height;
-    else size.height = size.width * x.height / x.width;
+    const int64_t side = size_.height, other = side * std::max(x.height, x.width) / std::min(x.height, x.width);
+    size = x.height < x.width ? ImageSize(side, other) : ImageSize(other, side);
   }
   return functional::resize(image, size, interpolation_, antialias_);
 }
@@ -114,8 +114,10 @@ Tensor RandomResizedCrop::operator()(const Tensor& image) const {
     return functional::resized_crop(image, top, left, height, width, size_, interpolation_, antialias_);
   };
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double area = static_cast<double>(x.pixels()) * draw(scale_), ratio = draw_ratio(ratio_);
-    const int64_t width = std::llround(std::sqrt(area * ratio)), height = std::llround(std::sqrt(area / ratio));
+    const double area = static_cast<double>(x.pixels()) * draw(scale_);
+    const double ratio = draw_ratio(ratio_);
+    const int64_t width = std::llround(std::sqrt(area * ratio));
+    const int64_t height = std::llround(std::sqrt(area / ratio));
     if (width < 1 || width > x.width || height < 1 || height > x.height) continue;
     const int64_t top = draw_integer(0, x.height - height + 1);
     return cut(top, draw_integer(0, x.width - width + 1), height, width);
@@ -230,10 +232,13 @@ RandomErasing& RandomErasing::ratio(double low, double high) {
 Tensor RandomErasing::change(const Tensor& image) const {
   const detail::Planes x = detail::planes_of(image, "RandomErasing");
   for (int attempt = 0; attempt < 10; ++attempt) {
-    const double area = static_cast<double>(x.pixels()) * draw(scale_), ratio = draw_ratio(ratio_);
-    const int64_t height = std::llround(std::sqrt(area * ratio)), width = std::llround(std::sqrt(area / ratio));
+    const double area = static_cast<double>(x.pixels()) * draw(scale_);
+    const double ratio = draw_ratio(ratio_);
+    const int64_t height = std::llround(std::sqrt(area * ratio));
+    const int64_t width = std::llround(std::sqrt(area / ratio));
     if (height >= x.height || width >= x.width) continue;
-    const int64_t top = draw_integer(0, x.height - height + 1), left = draw_integer(0, x.width - width + 1);
+    const int64_t top = draw_integer(0, x.height - height + 1);
+    const int64_t left = draw_integer(0, x.width - width + 1);
     const Tensor erased = functional::erase(image, top, left, height, width, value_);
     if (noise_) {
       const RandomState noise = sample_generator().next();

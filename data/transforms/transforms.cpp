@@ -117,8 +117,8 @@ Example<> MixUp::apply_batch(Example<> batch) {
   }
   // Draws from Beta(alpha, alpha) as a / (a + b), where a and b are drawn from Gamma(alpha, 1).
   const double log_a = draw_log_gamma(alpha_), log_b = draw_log_gamma(alpha_);
-  const float lambda = static_cast<float>(1 / (1 + std::exp(log_b - log_a))), rest = 1 - lambda;
-  const auto mixed = [&](const Tensor& values) { return (values * lambda).add_(values.roll(1, 0), rest); };
+  const float lambda = static_cast<float>(1 / (1 + std::exp(log_b - log_a)));
+  const auto mixed = [&](const Tensor& values) { return (values * lambda).add_(values.roll(1, 0), 1 - lambda); };
   return {mixed(x), mixed(one_hot(y, classes_).to(kFloat))};
 }
 

@@ -147,7 +147,7 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
  public:
   Subset(Source source, Indices indices) : Subset(std::move(source), detail::select_listed(std::move(indices))) {}
 
-  /// Select samples as BatchDataset::filter, shuffle, take and skip do.
+  /// The result of BatchDataset::filter.
   template <class Predicate>
   static Subset filtered(Source source, Predicate predicate) {
     static_assert(
@@ -160,10 +160,12 @@ class Subset : public BatchDataset<Subset<Source>, typename Source::BatchType> {
     auto selection = detail::select_accepted(std::move(accepts), [source] { return source.size(); });
     return {std::move(source), std::move(selection)};
   }
+  /// The result of BatchDataset::shuffle.
   static Subset shuffled(Source source, uint64_t seed) {
     auto selection = detail::select_shuffled(seed, [source] { return source.size(); });
     return {std::move(source), std::move(selection)};
   }
+  /// The result of BatchDataset::take and skip.
   static Subset range_of(Source source, size_t first, size_t count) {
     auto selection = detail::select_range(first, count, [source] { return source.size(); });
     return {std::move(source), std::move(selection)};

@@ -51,6 +51,7 @@ class Lambda : public Transform<Input, Output> {
   explicit Lambda(std::function<Output(Input)> function, std::string description = "Lambda")
       : function_(std::move(function)), description_(std::move(description)) {}
   Output apply(Input input) override { return function_(std::move(input)); }
+  /// Returns the text for BatchDataset::explain().
   const std::string& describe() const { return description_; }
 
  private:
@@ -136,6 +137,7 @@ class BatchLambda : public BatchTransform<InputBatch, OutputBatch> {
   explicit BatchLambda(std::function<OutputBatch(InputBatch)> function, std::string description = "BatchLambda")
       : function_(std::move(function)), description_(std::move(description)) {}
   OutputBatch apply_batch(InputBatch batch) override { return function_(std::move(batch)); }
+  /// Returns the text for BatchDataset::explain().
   const std::string& describe() const { return description_; }
 
  private:

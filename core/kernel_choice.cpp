@@ -72,10 +72,11 @@ const TuningTable::Device& TuningTable::device(const std::string& name) const {
 }
 
 void TuningTable::check_row(const std::string& row, const std::vector<WorkParts>& parts) const {
-  for (const auto& [name, device] : devices_) {
-    const auto factors = device.factors.find(row);
-    if (factors == device.factors.end()) continue;
-    for (const auto& [part, factor] : factors->second) {
+  for (const auto& device : devices_) {
+    const auto factors = device.second.factors.find(row);
+    if (factors == device.second.factors.end()) continue;
+    for (const auto& factor : factors->second) {
+      const std::string& part = factor.first;
       const auto has_part = [&](const WorkParts& each) {
         return std::ranges::any_of(each, [&](const WorkPart& known) { return known.name && known.name == part; });
       };

@@ -45,12 +45,10 @@ std::string short_name() {
 
 /// Prints a layer's name and options in LibTorch's format. LayerPrinter(stream, "Name")("a", 1)("b", true); prints
 /// gradus::nn::Name(a=1, b=true).
-class LayerPrinter {
+class LayerPrinter : NoCopy {
  public:
   LayerPrinter(std::ostream& stream, const std::string& name);
   ~LayerPrinter();
-  LayerPrinter(const LayerPrinter&) = delete;
-  LayerPrinter& operator=(const LayerPrinter&) = delete;
 
   /// Prints label=value if `shown` is true. LibTorch prints some options only if they differ from the default.
   LayerPrinter& operator()(const char* label, const OptionText& value, bool shown = true);

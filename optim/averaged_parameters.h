@@ -18,7 +18,7 @@ namespace gradus::optim {
 /// update() sets average = decay average + (1 - decay) value; the first update copies, as in
 /// torch.optim.swa_utils.AveragedModel. Averages of half types are kept in float32, because small changes would be
 /// rounded away. Integers are copied. Only tensors that the model had at construction are averaged.
-class AveragedParameters {
+class AveragedParameters : NoCopy {
  public:
   /// Returns the decay of the next update, given the number of previous updates. Must be in [0, 1].
   using Decay = std::function<double(int64_t updates)>;
@@ -37,8 +37,6 @@ class AveragedParameters {
   requires requires(const Model& model) { model->named_parameters(); }
   AveragedParameters(const Model& model, AnyDecay decay, bool use_buffers = false)
       : AveragedParameters(tensors_of(*model, use_buffers), std::move(decay)) {}
-  AveragedParameters(const AveragedParameters&) = delete;
-  AveragedParameters& operator=(const AveragedParameters&) = delete;
 
   /// Updates the averages with the tensors' values. Throws a ValueError while the averages are applied.
   void update();
@@ -52,12 +50,10 @@ class AveragedParameters {
   void restore();
   bool applied() const { return !stashed_.empty(); }
   /// Applies the averages when it is constructed and restores the tensors' values when it is destroyed.
-  class Applied {
+  class Applied : NoCopy {
    public:
     explicit Applied(AveragedParameters& averages) : averages_(averages) { averages.apply(); }
     ~Applied();
-    Applied(const Applied&) = delete;
-    Applied& operator=(const Applied&) = delete;
 
    private:
     AveragedParameters& averages_;

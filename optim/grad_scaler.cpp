@@ -21,6 +21,15 @@ void check_options(const GradScalerOptions& options) {
                options.growth_interval());
 }
 
+/// Visits the numbers of a state dict. The scale is the init_scale of `options`.
+void visit_numbers(GradScalerOptions& options, int64_t& growth_tracker, optim::NumberVisitor&& visitor) {
+  visitor("scale", options.init_scale());
+  visitor("growth_factor", options.growth_factor());
+  visitor("backoff_factor", options.backoff_factor());
+  visitor("growth_interval", options.growth_interval());
+  visitor("_growth_tracker", growth_tracker);
+}
+
 }  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(std::move(options)) { check_options(options_); }
@@ -145,21 +154,13 @@ double GradScaler::number(int entry) const {
 
 double GradScaler::get_scale() const { return is_enabled() ? number(ScaleBlock::scale) : 1; }
 
-void GradScaler::Numbers::visit(optim::NumberVisitor& visitor) {
-  visitor("scale", scale);
-  visitor("growth_factor", growth_factor);
-  visitor("backoff_factor", backoff_factor);
-  visitor("growth_interval", growth_interval);
-  visitor("_growth_tracker", growth_tracker);
-}
-
 GradScaler::StateDict GradScaler::state_dict() const {
   StateDict state("GradScaler state");
   if (!is_enabled()) return state;
-  Numbers numbers{number(ScaleBlock::scale), options_.growth_factor(), options_.backoff_factor(),
-                  options_.growth_interval(), static_cast<int64_t>(number(ScaleBlock::growth_tracker))};
-  optim::NumberWriter writer(state);
-  numbers.visit(writer);
+  GradScalerOptions current = options_;
+  current.init_scale(get_scale());
+  auto growth_tracker = static_cast<int64_t>(number(ScaleBlock::growth_tracker));
+  visit_numbers(current, growth_tracker, optim::NumberWriter(state));
   return state;
 }
 
@@ -167,18 +168,15 @@ void GradScaler::load_state_dict(const StateDict& state) {
   if (!is_enabled()) return;
   const OpContext context("GradScaler load_state_dict");
   optim::StateReader reader(state);
-  optim::NumberReader number_reader(reader);
-  Numbers numbers;
-  numbers.visit(number_reader);
-  reader.check_all_used("GradScaler");
   GradScalerOptions loaded = options_;
-  loaded.init_scale(numbers.scale).growth_factor(numbers.growth_factor).backoff_factor(numbers.backoff_factor);
-  loaded.growth_interval(numbers.growth_interval);
+  int64_t growth_tracker = 0;
+  visit_numbers(loaded, growth_tracker, optim::NumberReader(reader));
+  reader.check_all_used("GradScaler");
   check_options(loaded);
   options_ = loaded;
-  first_tracker_ = static_cast<double>(numbers.growth_tracker);
+  first_tracker_ = static_cast<double>(growth_tracker);
   if (!block_.defined()) return;
-  ops::fill(block_.select(0, ScaleBlock::scale), numbers.scale);
+  ops::fill(block_.select(0, ScaleBlock::scale), options_.init_scale());
   ops::fill(block_.select(0, ScaleBlock::growth_tracker), first_tracker_);
 }
 

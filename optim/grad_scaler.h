@@ -30,14 +30,12 @@ struct GradScalerOptions {
   GRADUS_ARG(bool, enabled) = true;  ///< false: scale() and unscale_() do nothing, and step() is optimizer.step()
 };
 
-class GradScaler {
+class GradScaler : NoCopy {
  public:
   using StateDict = optim::StateDict;
 
   /// Throws a ValueError for invalid options.
   explicit GradScaler(GradScalerOptions options = {});
-  GradScaler(const GradScaler&) = delete;
-  GradScaler& operator=(const GradScaler&) = delete;
 
   /// Returns the loss times the scale, in the loss's type.
   Tensor scale(const Tensor& loss);
@@ -75,13 +73,6 @@ class GradScaler {
     Stage stage = Stage::ready;
     std::vector<Array> scaling;  // for each device: the gradients' factor and the inf-or-NaN flag
     bool captured = false;       // the calls were recorded in a graph capture
-  };
-
-  /// The content of a state dict.
-  struct Numbers {
-    double scale = 0, growth_factor = 0, backoff_factor = 0;
-    int64_t growth_interval = 0, growth_tracker = 0;
-    void visit(optim::NumberVisitor& visitor);
   };
 
   void make_block(Device device);

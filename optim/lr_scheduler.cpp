@@ -253,7 +253,7 @@ double SequentialLR::rate(int64_t step_count, size_t group) const {
 void SequentialLR::visit_state(NumberVisitor& visitor) {
   LRScheduler::visit_state(visitor);
   for (size_t i = 0; i < schedulers_.size(); ++i) {
-    NumberFunction prefixed([&](const std::string& name, double& value) {
+    NumberVisitor prefixed([&](const std::string& name, double& value) {
       visitor("schedulers." + std::to_string(i) + "." + name, value);
     });
     schedulers_[i]->groups();
@@ -333,7 +333,7 @@ void OneCycleLR::moved() {
     const double highest = of_group(options_.max_momentum(), group), base = of_group(options_.base_momentum(), group);
     const double momentum = anneal(step_count(), [&](Point point) { return point == Point::high ? base : highest; });
     bool found = false;
-    NumberFunction setter([&](const std::string& name, double& value) {  // an optimizer has either momentum or betas
+    NumberVisitor setter([&](const std::string& name, double& value) {  // an optimizer has either momentum or betas
       if (name != "momentum" && name != "betas.0") return;
       value = momentum;
       found = true;

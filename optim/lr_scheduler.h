@@ -20,12 +20,10 @@ namespace gradus::optim {
 /// on one optimizer, and changes by the user persist. The optimizer must outlive the schedule.
 ///
 /// To write a schedule, derive from this class, implement rate(), and call begin() at the end of the constructor.
-class LRScheduler {
+class LRScheduler : NoCopy {
  public:
   explicit LRScheduler(Optimizer& optimizer);
   virtual ~LRScheduler() = default;
-  LRScheduler(const LRScheduler&) = delete;
-  LRScheduler& operator=(const LRScheduler&) = delete;
 
   virtual void step();
   int64_t step_count() const { return step_count_; }
@@ -207,7 +205,7 @@ class OneCycleLR final : public LRScheduler {
 /// all groups, one for each group, or none for 0). The metric improves if it exceeds the best metric so far by more
 /// than `threshold` (or, in mode min, falls below it), which is a fraction of the best metric (rel) or a difference
 /// (abs). The `cooldown` epochs after a reduction are not counted. A reduction by at most `eps` is not made.
-class ReduceLROnPlateauScheduler {
+class ReduceLROnPlateauScheduler : NoCopy {
  public:
   enum SchedulerMode { min, max };
   enum ThresholdMode { rel, abs };
@@ -217,8 +215,6 @@ class ReduceLROnPlateauScheduler {
                                       int64_t patience = 10, double threshold = 1e-4,
                                       ThresholdMode threshold_mode = rel, int64_t cooldown = 0,
                                       std::vector<double> min_lr = {}, double eps = 1e-8, bool verbose = false);
-  ReduceLROnPlateauScheduler(const ReduceLROnPlateauScheduler&) = delete;
-  ReduceLROnPlateauScheduler& operator=(const ReduceLROnPlateauScheduler&) = delete;
 
   /// Reports the metric of an epoch and reduces the rates if necessary. A NaN is never an improvement.
   void step(double metric);

@@ -58,15 +58,13 @@ class OptimizerParamGroup {
   std::optional<double> initial_lr_;
 };
 
-class Optimizer {
+class Optimizer : NoCopy {
  public:
   using LossClosure = std::function<Tensor()>;
   /// Numbers by name: "state.0.momentum_buffer", "param_groups.0.lr".
   using StateDict = optim::StateDict;
 
   virtual ~Optimizer();
-  Optimizer(const Optimizer&) = delete;
-  Optimizer& operator=(const Optimizer&) = delete;
 
   /// Updates every parameter that has a gradient. If `closure` is given, step() first calls it to compute the loss and
   /// the gradients, and returns that loss.

@@ -15,7 +15,7 @@ namespace {
 
 std::vector<double> numbers_of(const OptimizerOptions& options) {
   std::vector<double> numbers;
-  NumberFunction add([&](const std::string&, double value) { numbers.push_back(value); });
+  NumberVisitor add([&](const std::string&, double value) { numbers.push_back(value); });
   options.clone()->visit(add);
   return numbers;
 }
@@ -59,9 +59,10 @@ std::string detail::take_option_name(std::string_view& members) {
   return name;
 }
 
-void NumberWriter::operator()(const std::string& name, double& value) {
-  state_.append(prefix_ + name, Tensor(ops::full({}, value, DType::f64)));
-}
+NumberWriter::NumberWriter(StateDict& state, const std::string& prefix)
+    : NumberVisitor([&state, prefix](const std::string& name, double value) {
+        state.append(prefix + name, Tensor(ops::full({}, value, DType::f64)));
+      }) {}
 
 const Tensor& StateReader::get(const std::string& key) {
   const Tensor* tensor = state_.find(key);
@@ -82,10 +83,10 @@ void StateReader::check_all_used(const char* owner) const {
                owner, " does not know: it comes from another one");
 }
 
-void NumberReader::operator()(const std::string& name, double& value) {
-  const std::string key = prefix_ + name;
-  if (!may_lack_ || reader_.contains(key)) value = reader_.number(key);
-}
+NumberReader::NumberReader(StateReader& reader, const std::string& prefix, bool may_lack)
+    : NumberVisitor([&reader, prefix, may_lack](const std::string& name, double& value) {
+        if (!may_lack || reader.contains(prefix + name)) value = reader.number(prefix + name);
+      }) {}
 
 // ---- All options ----
 
@@ -94,7 +95,7 @@ void detail::check_not_negative(const std::string& option, double value) {
 }
 
 void detail::check_numbers(const OptimizerOptions& options) {
-  NumberFunction check([](const std::string& name, double value) {
+  NumberVisitor check([](const std::string& name, double value) {
     if (!name.starts_with("betas.")) return check_not_negative(name, value);
     GRADUS_CHECK(value >= 0 && value < 1, ValueError, "betas[", name.back(), "] must be in [0, 1), got ", value);
   });

@@ -2,6 +2,7 @@
 // a state dict, reading them back and comparing them.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,23 +28,15 @@ using StateDict = OrderedDict<std::string, Tensor>;
 class NumberVisitor {
  public:
   using Betas = std::tuple<double, double>;
-  virtual ~NumberVisitor() = default;
-  virtual void operator()(const std::string& name, double& value) = 0;
+  using Function = std::function<void(const std::string& name, double& value)>;
+  explicit NumberVisitor(Function function) : function_(std::move(function)) {}
+  void operator()(const std::string& name, double& value) { function_(name, value); }
   /// Visits a bool as the number 0 or 1.
   void operator()(const std::string& name, bool& value);
   /// Visits an integer as a double. Throws a ValueError if the visitor sets it to a negative or fractional number.
   void operator()(const std::string& name, int64_t& value);
   /// Visits the two numbers under the names name.0 and name.1.
   void operator()(const std::string& name, Betas& value);
-};
-
-/// A visitor that calls function(name, value).
-template <class Function>
-class NumberFunction final : public NumberVisitor {
- public:
-  explicit NumberFunction(Function function) : function_(std::move(function)) {}
-  using NumberVisitor::operator();
-  void operator()(const std::string& name, double& value) override { function_(name, value); }
 
  private:
   Function function_;
@@ -63,15 +56,8 @@ void visit_fields(Object& object, NumberVisitor& visitor) {
 }
 
 /// A visitor that appends each number to a state dict as a float64 scalar.
-class NumberWriter final : public NumberVisitor {
- public:
-  explicit NumberWriter(StateDict& state, std::string prefix = "") : state_(state), prefix_(std::move(prefix)) {}
-  using NumberVisitor::operator();
-  void operator()(const std::string& name, double& value) override;
-
- private:
-  StateDict& state_;
-  std::string prefix_;
+struct NumberWriter final : NumberVisitor {
+  explicit NumberWriter(StateDict& state, const std::string& prefix = "");
 };
 
 /// Reads entries of a state dict and counts them. A missing or unsuitable entry is a ValueError that names the entry.
@@ -92,17 +78,8 @@ class StateReader {
 
 /// A visitor that sets each number to its value in a state dict. If the state dict lacks the number, the visitor throws
 /// a ValueError or, with `may_lack`, leaves the number unchanged.
-class NumberReader final : public NumberVisitor {
- public:
-  explicit NumberReader(StateReader& reader, std::string prefix = "", bool may_lack = false)
-      : reader_(reader), prefix_(std::move(prefix)), may_lack_(may_lack) {}
-  using NumberVisitor::operator();
-  void operator()(const std::string& name, double& value) override;
-
- private:
-  StateReader& reader_;
-  std::string prefix_;
-  bool may_lack_;
+struct NumberReader final : NumberVisitor {
+  explicit NumberReader(StateReader& reader, const std::string& prefix = "", bool may_lack = false);
 };
 
 /// Options of a parameter group. Each optimizer has its own class of options, which usually derives from

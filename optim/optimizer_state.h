@@ -58,12 +58,10 @@ struct OptimizerState {
 /// While this exists, the optimizer has the state that it would have after a first step in which every trainable
 /// parameter had a gradient. training/memory_report.h records a step under a FreshState to find the memory that such a
 /// step needs. The optimizer must have a rule.
-class FreshState {
+class FreshState : NoCopy {
  public:
   explicit FreshState(Optimizer& optimizer);
   ~FreshState();
-  FreshState(const FreshState&) = delete;
-  FreshState& operator=(const FreshState&) = delete;
   int64_t bytes() const { return bytes_; }
 
  private:

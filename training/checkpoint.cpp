@@ -9,6 +9,7 @@
 #include <gradus/core/version.h>
 #include <gradus/layers/module/containers.h>
 #include <gradus/layers/module/serialize.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus::training {
 namespace {
@@ -73,15 +74,6 @@ class Differences {
   gradus::detail::Message text_;
 };
 
-/// Returns the tensor `key` of `state`. Throws an exception unless it has these sizes and `state` has `count` tensors.
-const Tensor& entry(const State& state, const std::string& key, const Shape& sizes, size_t count) {
-  const Tensor* tensor = state.find(key);
-  GRADUS_CHECK(tensor && state.size() == count, ValueError, "the state must contain '", key, "' and ", count - 1,
-               " other tensors, has ", state.size());
-  GRADUS_CHECK(tensor->sizes() == sizes, ShapeError, "'", key, "' must have shape ", sizes, ", has ", tensor->sizes());
-  return *tensor;
-}
-
 }  // namespace
 
 std::string detail::type_name(const std::type_info& type) {
@@ -118,10 +110,11 @@ Checkpoint& Checkpoint::add(const std::string& name, Generator& generator) {
     return state;
   };
   const auto load = [&generator](const State& state) {
-    const auto number = [&](const char* key) {
-      return std::bit_cast<uint64_t>(entry(state, key, {}, 2).item<int64_t>());
-    };
-    generator.set_state(number("seed"), number("offset"));
+    optim::StateReader reader(state);
+    const auto seed = std::bit_cast<uint64_t>(reader.get("seed").item<int64_t>());
+    const auto offset = std::bit_cast<uint64_t>(reader.get("offset").item<int64_t>());
+    reader.check_all_used("generator");
+    generator.set_state(seed, offset);
   };
   return add(name, "generator", save, load);
 }
@@ -133,8 +126,13 @@ Checkpoint& Checkpoint::add(const std::string& name, const Tensor& tensor) {
     return state;
   };
   const auto load = [tensor](const State& state) {
+    optim::StateReader reader(state);
+    const Tensor& value = reader.get("value");
+    reader.check_all_used("tensor");
+    GRADUS_CHECK(value.sizes() == tensor.sizes(), ShapeError, "'value' must have shape ", tensor.sizes(), ", has ",
+                 value.sizes());
     const NoGradGuard no_grad;
-    tensor.copy_(entry(state, "value", tensor.sizes(), 1));
+    tensor.copy_(value);
   };
   return add(name, "tensor", save, load);
 }

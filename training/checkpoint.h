@@ -168,12 +168,10 @@ class RotationOptions {
 
 /// Saves the files <directory>/step-<number>.safetensors and <directory>/best.safetensors, all of them checkpoint
 /// files. Adds the best figure so far to the Checkpoint as the value "best figure", so that a resumed run knows it.
-class Rotation {
+class Rotation : NoCopy {
  public:
   /// `checkpoint` must outlive this object. A keep_last below 1 is a ValueError.
   Rotation(Checkpoint& checkpoint, std::string directory, const RotationOptions& options = {});
-  Rotation(const Rotation&) = delete;
-  Rotation& operator=(const Rotation&) = delete;
 
   /// Saves the file of this step and removes the oldest files, so that keep_last files remain. Also saves the best file
   /// if `figure` is better than all figures before; NaN is never better. A negative step is a ValueError.

@@ -43,7 +43,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 }
 
 /// While it exists, the parameters have no gradients and no half-precision copies. The destructor restores both.
-class WithoutGradients {
+class WithoutGradients : NoCopy {
  public:
   explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
     for (const Tensor& parameter : parameters_) {
@@ -58,8 +58,6 @@ class WithoutGradients {
       amp::detail::exchange_half_copy(parameters_[i], half_copies_[i]);
     }
   }
-  WithoutGradients(const WithoutGradients&) = delete;
-  WithoutGradients& operator=(const WithoutGradients&) = delete;
 
  private:
   const std::vector<Tensor> parameters_;
@@ -91,12 +89,14 @@ struct Before {
 };
 
 /// Observes the operators that the backward pass computes again, and finds their calls of kernels in the recording.
-class RecomputedCalls final : public Observer {
+/// Writes the operator's name for each of these calls to `ops`. The key is the number of the call in the recording.
+class RecomputedCalls final : public Observer, NoCopy {
  public:
-  explicit RecomputedCalls(const graph::Recorder& recorder) : recorder_(recorder) { add_observer(this); }
+  RecomputedCalls(const graph::Recorder& recorder, std::map<size_t, std::string>& ops)
+      : recorder_(recorder), ops_(ops) {
+    add_observer(this);
+  }
   ~RecomputedCalls() override { remove_observer(this); }
-  RecomputedCalls(const RecomputedCalls&) = delete;
-  RecomputedCalls& operator=(const RecomputedCalls&) = delete;
 
   void on_begin(const ObservedEvent& event) override {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || depth_++ > 0) return;
@@ -106,17 +106,14 @@ class RecomputedCalls final : public Observer {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
     for (size_t call = first_; call < recorder_.size(); ++call) ops_[call] = op_;
   }
-  /// Returns the operator's name for each kernel call of a recomputed operator. The key is the number of the call in
-  /// the recording.
-  const std::map<size_t, std::string>& ops() const { return ops_; }
 
  private:
   const graph::Recorder& recorder_;
+  std::map<size_t, std::string>& ops_;
   const std::thread::id thread_ = std::this_thread::get_id();
   int depth_ = 0;
   std::string op_;
   size_t first_ = 0;
-  std::map<size_t, std::string> ops_;
 };
 
 /// A recorded step.
@@ -148,9 +145,8 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* op
   recorded.backward_begin = recorded.step_begin = recorder.time();
   recorded.forward_calls = recorder.size();
   if (optimizer) {
-    const RecomputedCalls again(recorder);
+    const RecomputedCalls observer(recorder, recorded.recomputed);
     result.backward();
-    recorded.recomputed = again.ops();
     recorded.step_begin = recorder.time();
     optimizer->step();
     before.half_copies.end_recording();
@@ -185,87 +181,79 @@ double flops_of(const graph::Call& call) {
   return written;
 }
 
-class Reporter {
- public:
-  Reporter(Recorded recorded, const MemoryReport& start)
-      : recorded_(std::move(recorded)), report_(start), buckets_(start.gradients) {}
+void add_allocation(MemoryReport& report, const Recorded& recorded, const graph::Allocation& allocation) {
+  MemorySpan span;
+  span.bytes = allocation.bytes;
+  span.begin = allocation.begin;
+  span.end = std::min(allocation.end, report.end);
+  const auto& calls = recorded.graph.calls();
+  const auto call = static_cast<size_t>(allocation.call);
+  if (call < calls.size()) span.module = calls[call]->origin.module, span.op = calls[call]->origin.op;
+  const auto again = recorded.recomputed.find(call);
+  if (again != recorded.recomputed.end()) span.op = again->second;
+  const auto gradient = std::find_if(recorded.gradients.begin(), recorded.gradients.end(),
+                                     [&](const auto& known) { return known.first == allocation.data; });
+  span.kind = allocation.is_workspace                      ? MemoryKind::workspace
+              : allocation.begin < recorded.backward_begin ? MemoryKind::activations
+              : gradient != recorded.gradients.end()       ? MemoryKind::gradients
+              : again != recorded.recomputed.end()         ? MemoryKind::recomputed
+              : allocation.begin < recorded.step_begin     ? MemoryKind::backward
+                                                           : MemoryKind::optimizer;
+  if (span.kind == MemoryKind::gradients) span.op = gradient->second, report.gradients += span.bytes;
+  const bool left = span.begin < recorded.backward_begin && span.end > recorded.backward_begin;
+  if (left || (span.kind == MemoryKind::activations && allocation.end == graph::Allocation::kNever))
+    report.activations += span.bytes;
+  report.timeline.push_back(std::move(span));
+}
 
-  MemoryReport run() {
-    report_.backward_begin = recorded_.backward_begin, report_.step_begin = recorded_.step_begin;
-    report_.end = recorded_.end, report_.peak_time = recorded_.graph.peak_time();
-    add_persistent();
-    for (const graph::Allocation& allocation : recorded_.graph.allocations()) add(allocation);
-    for (const MemorySpan& span : report_.timeline)
-      if (span.begin <= report_.peak_time && report_.peak_time < span.end)
-        report_.at_peak[static_cast<int>(span.kind)] += span.bytes;
-    for (int64_t bytes : report_.at_peak) report_.peak += bytes;
-    for (size_t i = 0; i < recorded_.graph.calls().size(); ++i) {
-      const graph::Call& call = *recorded_.graph.calls()[i];
-      report_.workspace = std::max(report_.workspace, call.workspace_bytes);
-      if (i < recorded_.forward_calls) report_.forward_flops += flops_of(call);
-      else if (recorded_.recomputed.contains(i)) report_.recomputed_flops += flops_of(call);
-    }
-    add_static();
-    return std::move(report_);
+/// Adds the memory of the same step as a StaticStep. `existing` is the memory in use before the step.
+void add_static(MemoryReport& report, graph::Graph& graph, int64_t existing) {
+  graph::run_passes(graph);
+  const graph::MemoryPlan memory_plan = graph::plan_memory(graph);
+  const auto counted = [&](size_t bytes) { return counted_bytes(bytes, graph.device().type()); };
+  int64_t constants = 0;
+  for (const graph::Buffer& buffer : graph.buffers())
+    if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);
+  report.static_arena = static_cast<int64_t>(memory_plan.bytes);
+  report.static_lower_bound = static_cast<int64_t>(memory_plan.lower_bound);
+  report.static_peak = existing + constants + report.static_arena;
+  // Adds the kernels' workspace and the offset of the random generator (an int64_t). On a GPU, the arena already
+  // includes the workspace, and the captured graph keeps a second offset, so two offsets are added.
+  report.static_peak +=
+      graph.device().is_cpu() ? report.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
+}
+
+/// Completes a report that contains only the memory in use before the step; its gradients are DistributedDataParallel's
+/// buckets.
+MemoryReport completed(MemoryReport report, Recorded recorded) {
+  report.backward_begin = recorded.backward_begin;
+  report.step_begin = recorded.step_begin;
+  report.end = recorded.end;
+  report.peak_time = recorded.graph.peak_time();
+  int64_t existing = 0;
+  const auto add_existing = [&](MemoryKind kind, int64_t bytes, const char* what) {
+    existing += bytes;
+    if (bytes > 0) report.timeline.push_back({kind, bytes, 0, report.end, "", what});
+  };
+  add_existing(MemoryKind::parameters, report.parameters, "parameters");
+  add_existing(MemoryKind::parameters, report.buffers, "buffers");
+  add_existing(MemoryKind::optimizer_state, report.optimizer_state, "optimizer state");
+  add_existing(MemoryKind::inputs, report.inputs, "inputs");
+  add_existing(MemoryKind::gradients, report.gradients, "buckets");
+  for (const graph::Allocation& allocation : recorded.graph.allocations()) add_allocation(report, recorded, allocation);
+  for (const MemorySpan& span : report.timeline)
+    if (span.begin <= report.peak_time && report.peak_time < span.end)
+      report.at_peak[static_cast<int>(span.kind)] += span.bytes;
+  for (int64_t bytes : report.at_peak) report.peak += bytes;
+  for (size_t i = 0; i < recorded.graph.calls().size(); ++i) {
+    const graph::Call& call = *recorded.graph.calls()[i];
+    report.workspace = std::max(report.workspace, call.workspace_bytes);
+    if (i < recorded.forward_calls) report.forward_flops += flops_of(call);
+    else if (recorded.recomputed.contains(i)) report.recomputed_flops += flops_of(call);
   }
-
- private:
-  void add_persistent() {
-    const auto always = [&](MemoryKind kind, int64_t bytes, const char* what) {
-      if (bytes > 0) report_.timeline.push_back({kind, bytes, 0, report_.end, "", what});
-    };
-    always(MemoryKind::parameters, report_.parameters, "parameters");
-    always(MemoryKind::parameters, report_.buffers, "buffers");
-    always(MemoryKind::optimizer_state, report_.optimizer_state, "optimizer state");
-    always(MemoryKind::inputs, report_.inputs, "inputs");
-    always(MemoryKind::gradients, buckets_, "buckets");
-  }
-
-  void add(const graph::Allocation& allocation) {
-    MemorySpan span;
-    span.bytes = allocation.bytes, span.begin = allocation.begin, span.end = std::min(allocation.end, report_.end);
-    const auto& calls = recorded_.graph.calls();
-    const auto call = static_cast<size_t>(allocation.call);
-    if (call < calls.size()) span.module = calls[call]->origin.module, span.op = calls[call]->origin.op;
-    const auto again = recorded_.recomputed.find(call);
-    if (again != recorded_.recomputed.end()) span.op = again->second;
-    const auto gradient = std::find_if(recorded_.gradients.begin(), recorded_.gradients.end(),
-                                       [&](const auto& known) { return known.first == allocation.data; });
-    span.kind = allocation.is_workspace                       ? MemoryKind::workspace
-                : allocation.begin < recorded_.backward_begin ? MemoryKind::activations
-                : gradient != recorded_.gradients.end()       ? MemoryKind::gradients
-                : again != recorded_.recomputed.end()         ? MemoryKind::recomputed
-                : allocation.begin < recorded_.step_begin     ? MemoryKind::backward
-                                                              : MemoryKind::optimizer;
-    if (span.kind == MemoryKind::gradients) span.op = gradient->second, report_.gradients += span.bytes;
-    const bool left = span.begin < recorded_.backward_begin && span.end > recorded_.backward_begin;
-    if (left || (span.kind == MemoryKind::activations && allocation.end == graph::Allocation::kNever))
-      report_.activations += span.bytes;
-    report_.timeline.push_back(std::move(span));
-  }
-
-  void add_static() {
-    graph::run_passes(recorded_.graph);
-    const graph::MemoryPlan memory_plan = graph::plan_memory(recorded_.graph);
-    const Device device = recorded_.graph.device();
-    const auto counted = [&](size_t bytes) { return counted_bytes(bytes, device.type()); };
-    int64_t constants = 0;
-    for (const graph::Buffer& buffer : recorded_.graph.buffers())
-      if (buffer.external && buffer.memory != buffer.data) constants += counted(buffer.bytes);
-    report_.static_arena = static_cast<int64_t>(memory_plan.bytes);
-    report_.static_lower_bound = static_cast<int64_t>(memory_plan.lower_bound);
-    report_.static_peak = report_.parameters + report_.buffers + report_.optimizer_state + report_.inputs + buckets_ +
-                          constants + report_.static_arena;
-    // Adds the kernels' workspace and the offset of the random generator (an int64_t). On a GPU, the arena already
-    // includes the workspace, and the captured graph keeps a second offset, so two offsets are added.
-    report_.static_peak +=
-        device.is_cpu() ? report_.workspace + counted(sizeof(int64_t)) : 2 * counted(sizeof(int64_t));
-  }
-
-  Recorded recorded_;
-  MemoryReport report_;
-  const int64_t buckets_;  // bytes of DistributedDataParallel's buckets of gradients, which exist before the step
-};
+  add_static(report, recorded.graph, existing);
+  return report;
+}
 
 MemoryReport report_of_step(const nn::AnyModule& model, const Shape& input_shape, optim::Optimizer* optimizer,
                             const PlanOptions& options) {
@@ -283,17 +271,18 @@ MemoryReport report_of_step(const nn::AnyModule& model, const Shape& input_shape
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, optimizer, options);
-  MemoryReport start;
+  MemoryReport report;
   std::vector<Tensor> slots;  // memory to which gradients are bound, in the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
     if (const Array* slot = bound_grad(*parameter.impl()->meta)) slots.emplace_back(*slot);
-  start.gradients = bytes_of(slots);
-  start.parameters = bytes_of(held), start.buffers = bytes_of(model.ptr()->buffers());
-  start.inputs = bytes_of({before.x, before.target});
-  start.optimizer_state = before.state ? before.state->bytes() : 0;
+  report.gradients = bytes_of(slots);
+  report.parameters = bytes_of(held);
+  report.buffers = bytes_of(model.ptr()->buffers());
+  report.inputs = bytes_of({before.x, before.target});
+  report.optimizer_state = before.state ? before.state->bytes() : 0;
   Recorded recorded = record(model, before, optimizer, options);
-  start.optimizer_state += before.half_copies.bytes();
-  return Reporter(std::move(recorded), start).run();
+  report.optimizer_state += before.half_copies.bytes();
+  return completed(std::move(report), std::move(recorded));
 }
 
 }  // namespace

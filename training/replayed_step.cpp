@@ -20,57 +20,50 @@ namespace {
 
 thread_local const char thread_mark = 0;
 
-int64_t address_of(const Storage& storage) { return reinterpret_cast<intptr_t>(storage.data()); }
-
 std::string print(const nn::Module& module) {
   std::ostringstream printed;
   module.pretty_print(printed);
   return std::move(printed).str();
 }
 
-// Calls on_number or on_storage for each condition (StepConditions), except the options of modules.
-template <class OnNumber, class OnStorage>
-void visit_conditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
-                      const OnNumber& on_number, const OnStorage& on_storage) {
-  const auto on_numbers = [&](std::initializer_list<int64_t> numbers) {
-    for (const int64_t number : numbers) on_number(number);
+/// Returns a number for each condition (StepConditions), except the options of modules. Memory is represented by its
+/// address and, if `storages` is not null, also appended to `storages`.
+std::vector<int64_t> numbers_of(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
+                                std::vector<Storage>* storages) {
+  std::vector<int64_t> found;
+  const auto add = [&](std::initializer_list<int64_t> numbers) { found.insert(found.end(), numbers); };
+  const auto add_id = [&](unsigned id) { found.push_back(id); };
+  const auto add_storage = [&](const Storage& storage) {
+    found.push_back(reinterpret_cast<intptr_t>(storage.data()));
+    if (storages) storages->push_back(storage);
   };
-  const auto on_tensor = [&](const Tensor& tensor) {
-    on_storage(tensor.array().storage());
-    on_numbers({tensor.requires_grad(), tensor.storage_offset(), tensor.numel(),
-                reinterpret_cast<intptr_t>(&current_backend(tensor.device().type()))});
+  const auto add_tensor = [&](const Tensor& tensor) {
+    add_storage(tensor.array().storage());
+    add({tensor.requires_grad(), tensor.storage_offset(), tensor.numel(),
+         reinterpret_cast<intptr_t>(&current_backend(tensor.device().type()))});
     const AutogradMeta* const meta = tensor.impl()->meta.get();
     if (!meta) return;
-    if (const Array* bound = bound_grad(*meta)) on_storage(bound->storage());
-    meta->hooks.for_each_id(on_number);
-    meta->post_hooks.for_each_id(on_number);
+    if (const Array* bound = bound_grad(*meta)) add_storage(bound->storage());
+    meta->hooks.for_each_id(add_id);
+    meta->post_hooks.for_each_id(add_id);
   };
   const amp::AutocastSettings& autocast = amp::Autocast::settings();
   for (int device = 0; device < kDeviceTypeCount; ++device)
     if (autocast.enabled[device])
-      on_numbers({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
-  on_numbers({GradMode::is_enabled(), InferenceMode::is_enabled(), static_cast<int64_t>(get_default_dtype()),
-              cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
+      add({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
+  add({GradMode::is_enabled(), InferenceMode::is_enabled(), static_cast<int64_t>(get_default_dtype()),
+       cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
   for (optim::Optimizer* optimizer : optimizers) {
     for (const auto& group : optimizer->param_groups())
-      for (const Tensor& parameter : group.params()) on_tensor(parameter);
-    for (const Array& block : optimizer->step_blocks()) on_storage(block.storage());
+      for (const Tensor& parameter : group.params()) add_tensor(parameter);
+    for (const Array& block : optimizer->step_blocks()) add_storage(block.storage());
   }
-  for (const Tensor& tensor : parts.tensors) on_tensor(tensor);
+  for (const Tensor& tensor : parts.tensors) add_tensor(tensor);
   for (const auto& entry : parts.modules)
     if (const std::shared_ptr<const nn::Module> module = entry.lock())
-      on_numbers({module->is_training(), module->has_hooks(), module->is_recomputed()});
+      add({module->is_training(), module->has_hooks(), module->is_recomputed()});
+  return found;
 }
-
-// Collects all numeric options except the learning rates, which replays read from device memory.
-class NumberCollector final : public optim::NumberVisitor {
- public:
-  using NumberVisitor::operator();
-  void operator()(const std::string& name, double& value) override {
-    if (name != "lr") numbers.push_back(value);
-  }
-  std::vector<double> numbers;
-};
 
 /// Collects the modules whose forward runs on this thread during a step, and the modules that contain them.
 class StepPartsCollector final : public Observer {
@@ -110,12 +103,7 @@ class StepPartsCollector final : public Observer {
 }  // namespace
 
 StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
-  visit_conditions(
-      optimizers, parts, [&](int64_t number) { numbers_.push_back(number); },
-      [&](const Storage& storage) {
-        storages_.push_back(storage);
-        numbers_.push_back(address_of(storage));
-      });
+  numbers_ = numbers_of(optimizers, parts, &storages_);
   for (const auto& entry : parts.modules)
     if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
       const std::span<const std::byte> bytes = module->object_bytes();
@@ -124,15 +112,8 @@ StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers,
 }
 
 bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
-  size_t visited = 0;
-  bool same = true;
-  const auto compare = [&](int64_t number) {
-    same = same && visited < numbers_.size() && numbers_[visited] == number;
-    ++visited;
-  };
-  visit_conditions(optimizers, parts, compare, [&](const Storage& storage) { compare(address_of(storage)); });
-  if (!same || visited != numbers_.size()) return false;
-  // All modules still exist: visit_conditions() skips destroyed modules, so there would have been fewer numbers above.
+  if (numbers_of(optimizers, parts, /*storages=*/nullptr) != numbers_) return false;
+  // All modules still exist: numbers_of() skips destroyed modules, so there would have been fewer numbers above.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
     const std::shared_ptr<const nn::Module> module = parts.modules[i].lock();
     const std::span<const std::byte> bytes = module->object_bytes();
@@ -212,22 +193,18 @@ std::vector<Tensor> ReplayedStep::parameters() const {
   return all;
 }
 
-std::vector<const void*> ReplayedStep::gradient_addresses() const {
-  std::vector<const void*> addresses;
-  for (const Tensor& parameter : parameters())
-    if (parameter.grad().defined()) addresses.push_back(parameter.grad().data_ptr());
-  return addresses;
-}
-
 void ReplayedStep::drop_gradients() const {
   for (optim::Optimizer* optimizer : optimizers_) optimizer->zero_grad();
 }
 
 std::vector<double> ReplayedStep::options_of_optimizers() const {
-  NumberCollector collector;
+  std::vector<double> numbers;
+  optim::NumberVisitor collect([&](const std::string& name, double value) {
+    if (name != "lr") numbers.push_back(value);  // replays read the learning rates from device memory
+  });
   for (optim::Optimizer* optimizer : optimizers_)
-    for (optim::OptimizerParamGroup& group : optimizer->param_groups()) group.options().visit(collector);
-  return collector.numbers;
+    for (optim::OptimizerParamGroup& group : optimizer->param_groups()) group.options().visit(collect);
+  return numbers;
 }
 
 // ---- CapturedStep ----
@@ -319,7 +296,9 @@ StaticStep::RecordedGraph* StaticStep::recording_of(const TensorList& batch) {
 
 std::unique_ptr<StaticStep::RecordedGraph> StaticStep::record_graph(const TensorList& batch) const {
   auto recording = std::make_unique<RecordedGraph>();
-  const std::vector<const void*> gradients = gradient_addresses();
+  std::vector<const void*> gradients;  // the addresses of those from before the step
+  for (const Tensor& parameter : parameters())
+    if (parameter.grad().defined()) gradients.push_back(parameter.grad().data_ptr());
   record(*recording, batch, [&](const auto& work) {
     graph::Recorder recorder(device_);
     work();

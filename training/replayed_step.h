@@ -114,8 +114,7 @@ class ReplayedStep {
   const TensorList& replay(const Recording& recording, const TensorList& batch, const std::function<void()>& run) const;
 
   TensorList run_eagerly(const TensorList& batch) const;
-  /// Returns the addresses of the parameters' current gradients.
-  std::vector<const void*> gradient_addresses() const;
+  std::vector<Tensor> parameters() const;
   /// Drops the gradients of all parameters. After a recording they have no values, because recording does not compute.
   void drop_gradients() const;
 
@@ -125,7 +124,6 @@ class ReplayedStep {
   int eager_steps_ = 0;
 
  private:
-  std::vector<Tensor> parameters() const;
   std::vector<double> options_of_optimizers() const;
   void upload_learning_rates() const;
 

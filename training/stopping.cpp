@@ -7,6 +7,7 @@
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/platform/process.h>
 #include <gradus/layers/module/serialize.h>
+#include <gradus/optim/optimizer_options.h>
 
 namespace gradus::training {
 
@@ -57,28 +58,20 @@ nn::StateDict EarlyStopping::state_dict() const {
 
 void EarlyStopping::load_state_dict(const nn::StateDict& state) {
   const OpContext context("early stopping load_state_dict");
-  const auto number = [&]<class T>(const char* key, T) {
-    const Tensor* tensor = state.find(key);
-    GRADUS_CHECK(tensor && tensor->numel() == 1, ValueError, "the state must contain one number '", key, "'");
-    return tensor->item<T>();
-  };
-  const double best = number("best", double());
-  const int64_t epochs = number("epochs", int64_t()), best_epoch = number("best_epoch", int64_t());
+  optim::StateReader reader(state);
+  const double best = reader.number("best"), epochs = reader.number("epochs"), best_epoch = reader.number("best_epoch");
   nn::StateDict weights("Key");
-  const nn::StateDict own = model_.state_dict();
-  for (const auto& item : state) {
-    if (!item.key().starts_with(kModel)) continue;
-    const std::string key = item.key().substr(kModel.size());
-    const Tensor* tensor = own.find(key);
-    GRADUS_CHECK(tensor, ValueError, "the state has weights '", key, "' that the model does not have");
-    GRADUS_CHECK(tensor->sizes() == item->sizes(), ShapeError, "the weights '", key, "' have shape ", item->sizes(),
-                 " in the state and ", tensor->sizes(), " in the model");
-    weights.append(key, item.value());
+  const nn::StateDict own = best_epoch < 0 ? nn::StateDict() : model_.state_dict();
+  for (const auto& item : own) {
+    const Tensor& source = reader.get(kModel + item.key());
+    GRADUS_CHECK(source.sizes() == item->sizes(), ShapeError, "the weights '", item.key(), "' have shape ",
+                 source.sizes(), " in the state and ", item->sizes(), " in the model");
+    weights.append(item.key(), source);
   }
-  GRADUS_CHECK(state.size() == weights.size() + 3 && weights.size() == (best_epoch < 0 ? 0 : own.size()), ValueError,
-               "the state has ", state.size(), " entries with ", weights.size(), " weights; the model has ",
-               own.size());
-  best_ = best, epochs_ = epochs, best_epoch_ = best_epoch;
+  reader.check_all_used("EarlyStopping");
+  best_ = best;
+  epochs_ = static_cast<int64_t>(epochs);
+  best_epoch_ = static_cast<int64_t>(best_epoch);
   best_weights_ = nn::detail::copy_of(weights);
 }
 

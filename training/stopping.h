@@ -74,12 +74,10 @@ class EarlyStopping {
 /// finish its step, save a checkpoint and end. The next signal has its usual effect. A signal that the process ignored
 /// before, for example under nohup, remains ignored. Only one Interrupt may exist at a time (otherwise a ValueError);
 /// create and destroy it on the same thread.
-class Interrupt {
+class Interrupt : NoCopy {
  public:
   Interrupt();
   ~Interrupt();
-  Interrupt(const Interrupt&) = delete;
-  Interrupt& operator=(const Interrupt&) = delete;
 
   /// True after a signal has arrived.
   bool requested() const { return signal() != 0; }

@@ -88,18 +88,6 @@ namespace {
 using TensorClones = std::map<const TensorImpl*, Tensor>;  // maps each parameter of the original to that of the clone
 thread_local constinit TensorClones* tensor_clones = nullptr;
 
-/// Remembers the parameters cloned since the outermost clone() started, so that tied parameters remain tied.
-struct CloneScope {
-  CloneScope() : outer(tensor_clones) {
-    if (!outer) tensor_clones = &own;
-  }
-  ~CloneScope() { tensor_clones = outer; }
-  CloneScope(const CloneScope&) = delete;
-  CloneScope& operator=(const CloneScope&) = delete;
-  TensorClones own;
-  TensorClones* const outer;
-};
-
 }  // namespace
 
 struct Module::Cloning {
@@ -116,7 +104,9 @@ struct Module::Cloning {
 };
 
 void Module::finish_clone(const Module& original, const std::optional<Device>& device) {
-  const CloneScope scope;
+  // Tied parameters remain tied, because the outermost clone() remembers all parameters that have been cloned.
+  TensorClones clones;
+  const ScopedValue<TensorClones*> outermost(tensor_clones, tensor_clones ? tensor_clones : &clones);
   parameters_.clear(), buffers_.clear(), children_.clear();
   Cloning cloning{original, {}};
   cloning_ = &cloning;

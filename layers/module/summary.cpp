@@ -19,7 +19,7 @@ namespace {
 
 /// Observes a running model. Hooks record each module's outputs, and kernels are counted for the module in which they
 /// run.
-class Recorder : private Observer {
+class Recorder : private Observer, NoCopy {
  public:
   struct Record {
     Module* module;
@@ -63,8 +63,6 @@ class Recorder : private Observer {
       record.module->train(record.was_training);  // also sets its children, whose own records follow and correct this
     }
   }
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
 
   /// Finds the output shapes of layers whose forward was called directly, without hooks. Recorded operators know their
   /// layer, and the last operator of a layer made its output.

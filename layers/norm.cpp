@@ -1,7 +1,6 @@
 #include <gradus/layers/norm.h>
 
 #include <gradus/autograd/ops/creation.h>
-#include <gradus/autograd/ops/nn/norm.h>
 #include <gradus/layers/module/init.h>
 
 namespace gradus::nn {

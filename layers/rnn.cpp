@@ -20,32 +20,28 @@ namespace {
 using detail::RecurrentState;
 using detail::RecurrentWeights;
 
-// The functions below compute one step of a layer. `from_input` is W x + b_ih (N, gates * hidden), which does not
-// depend on the hidden state and is therefore computed for the whole sequence at once.
-
-Tensor rnn_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w, RNNNonlinearity nonlinearity) {
-  OpScope op("rnn_step", Loc{});
-  const auto next = [&](const Tensor& from_input, const Tensor& from_state) {
-    const Tensor sum = from_input + from_state;
-    return nonlinearity == kReLU ? relu(sum) : tanh(sum);
-  };
-  return composed(op, next, from_input, linear(h, w.w_hh, w.b_hh));
-}
-
-RecurrentState lstm_step(const Tensor& from_input, const RecurrentState& state, const RecurrentWeights& w) {
-  const auto [hidden, cell] = gradus::lstm_step(from_input, state.hidden, state.cell, w.w_hh, w.b_hh);
-  return {w.w_hr.defined() ? linear(hidden, w.w_hr) : hidden, cell};
-}
-
-Tensor gru_step(const Tensor& from_input, const Tensor& h, const RecurrentWeights& w) {
-  OpScope op("gru_step", Loc{});
-  const auto next = [](const Tensor& from_input, const Tensor& from_state, const Tensor& h) {
+/// Computes one step. `from_input` is W x + b_ih (N, gates * hidden), which does not depend on the hidden state and is
+/// therefore computed for the whole sequence at once.
+RecurrentState next_state(detail::Cell cell, RNNNonlinearity nonlinearity, const Tensor& from_input,
+                          const RecurrentState& state, const RecurrentWeights& w) {
+  if (cell == detail::Cell::lstm) {
+    const auto [hidden, next_cell] = lstm_step(from_input, state.hidden, state.cell, w.w_hh, w.b_hh);
+    return {w.w_hr.defined() ? linear(hidden, w.w_hr) : hidden, next_cell};
+  }
+  const OpScope op(cell == detail::Cell::gru ? "gru_step" : "rnn_step", Loc{});
+  const auto gru = [](const Tensor& from_input, const Tensor& from_state, const Tensor& h) {
     const TensorList x = chunk(from_input, 3, -1), u = chunk(from_state, 3, -1);
     const Tensor reset = sigmoid(x[0] + u[0]), update = sigmoid(x[1] + u[1]);
     const Tensor candidate = tanh(x[2] + reset * u[2]);
     return candidate + update * (h - candidate);
   };
-  return composed(op, next, from_input, linear(h, w.w_hh, w.b_hh), h);
+  const auto rnn = [&](const Tensor& from_input, const Tensor& from_state) {
+    const Tensor sum = from_input + from_state;
+    return nonlinearity == kReLU ? relu(sum) : tanh(sum);
+  };
+  const Tensor from_state = linear(state.hidden, w.w_hh, w.b_hh);
+  if (cell == detail::Cell::gru) return {composed(op, gru, from_input, from_state, state.hidden), {}};
+  return {composed(op, rnn, from_input, from_state), {}};
 }
 
 void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
@@ -114,10 +110,7 @@ Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights&
   TensorList outputs(steps.size());
   for (size_t i = 0; i < steps.size(); ++i) {
     const size_t t = reverse ? steps.size() - 1 - i : i;
-    if (cell_ == Cell::lstm) *state = lstm_step(steps[t], *state, weights);
-    else
-      state->hidden = cell_ == Cell::gru ? gru_step(steps[t], state->hidden, weights)
-                                         : rnn_step(steps[t], state->hidden, weights, nonlinearity_);
+    *state = next_state(cell_, nonlinearity_, steps[t], *state, weights);
     outputs[t] = state->hidden;
   }
   return stack(outputs);
@@ -198,6 +191,14 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
   return state;
 }
 
+RecurrentState CellBase::step(Cell cell, RNNNonlinearity nonlinearity, const Tensor& x, RecurrentState state) const {
+  const OpScope op(cell == Cell::lstm ? "lstm_cell" : cell == Cell::gru ? "gru_cell" : "rnn_cell", Loc{});
+  state.hidden = checked_state(x, state.hidden);
+  if (cell == Cell::lstm) state.cell = checked_state(x, state.cell);
+  return next_state(cell, nonlinearity, linear(x, weight_ih, bias_ih), state,
+                    {weight_ih, weight_hh, bias_ih, bias_hh, {}});
+}
+
 }  // namespace detail
 
 // ---- Over sequences ----
@@ -205,34 +206,19 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
 std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
     const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
   const auto frame = enter();
-  auto [output, state] = h0_c0 ? run(x, {std::get<0>(*h0_c0), std::get<1>(*h0_c0)}) : run(x, {});
+  const auto [h0, c0] = h0_c0.value_or(std::tuple<Tensor, Tensor>());
+  const auto [output, state] = run(x, {h0, c0});
   return {output, {state.hidden, state.cell}};
 }
 
 // ---- One step ----
 
-Tensor RNNCellImpl::forward(const Tensor& x, const Tensor& hx) {
-  const auto frame = enter();
-  const OpScope op("rnn_cell", Loc{});
-  const Tensor h = checked_state(x, hx);
-  return rnn_step(linear(x, weight_ih, bias_ih), h, weights(), options.nonlinearity());
-}
-
 std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
                                                  const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
   const auto frame = enter();
-  const OpScope op("lstm_cell", Loc{});
-  const Tensor h = checked_state(x, hx_cx ? std::get<0>(*hx_cx) : Tensor());
-  const Tensor c = checked_state(x, hx_cx ? std::get<1>(*hx_cx) : Tensor());
-  const RecurrentState next = lstm_step(linear(x, weight_ih, bias_ih), {h, c}, weights());
+  const auto [hx, cx] = hx_cx.value_or(std::tuple<Tensor, Tensor>());
+  detail::RecurrentState next = step(detail::Cell::lstm, kTanh, x, {hx, cx});
   return {next.hidden, next.cell};
-}
-
-Tensor GRUCellImpl::forward(const Tensor& x, const Tensor& hx) {
-  const auto frame = enter();
-  const OpScope op("gru_cell", Loc{});
-  const Tensor h = checked_state(x, hx);
-  return gru_step(linear(x, weight_ih, bias_ih), h, weights());
 }
 
 // ---- pad_sequence ----

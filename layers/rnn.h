@@ -191,20 +191,31 @@ class CellBase : public Module {
  protected:
   void register_weights(Cell cell, const RNNCellOptions& options);
   void register_weights(Cell cell, const LSTMCellOptions& options);
-  RecurrentWeights weights() const { return {weight_ih, weight_hh, bias_ih, bias_hh, {}}; }
+  /// Computes the next state. Undefined tensors of `state` are zeros; only an LSTM has a cell state.
+  RecurrentState step(Cell cell, RNNNonlinearity nonlinearity, const Tensor& x, RecurrentState state) const;
+
+ private:
   /// Checks x (N, input_size) or (input_size). Returns `state`, or zeros if `state` is undefined.
   Tensor checked_state(const Tensor& x, const Tensor& state) const;
+};
+
+/// RNNCell and GRUCell, which have no cell state.
+template <class Derived, class Options, Cell kCell>
+struct HiddenStateCell : CellLayer<Derived, Options, CellBase, kCell> {
+  using CellLayer<Derived, Options, CellBase, kCell>::CellLayer;
+  Tensor forward(const Tensor& x, const Tensor& hx = {}) {
+    const auto frame = this->enter();
+    RNNNonlinearity nonlinearity = kTanh;
+    if constexpr (kCell == Cell::rnn) nonlinearity = this->options.nonlinearity();
+    return this->step(kCell, nonlinearity, x, {hx, {}}).hidden;
+  }
 };
 
 }  // namespace detail
 
 /// Inputs: x (N, input_size) or (input_size), and hx (N, hidden_size) or (hidden_size), zeros if undefined. Returns the
 /// next hidden state.
-struct RNNCellImpl : detail::CellLayer<RNNCellImpl, RNNCellOptions, detail::CellBase, detail::Cell::rnn> {
-  using CellLayer::CellLayer;
-  Tensor forward(const Tensor& x, const Tensor& hx = {});
-};
-GRADUS_MODULE(RNNCell);
+GRADUS_LAYER(RNNCell, detail::HiddenStateCell<RNNCellImpl, RNNCellOptions, detail::Cell::rnn>);
 
 /// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
 struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, detail::Cell::lstm> {
@@ -215,11 +226,7 @@ struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::C
 GRADUS_MODULE(LSTMCell);
 
 /// Inputs and results as in RNNCell.
-struct GRUCellImpl : detail::CellLayer<GRUCellImpl, GRUCellOptions, detail::CellBase, detail::Cell::gru> {
-  using CellLayer::CellLayer;
-  Tensor forward(const Tensor& x, const Tensor& hx = {});
-};
-GRADUS_MODULE(GRUCell);
+GRADUS_LAYER(GRUCell, detail::HiddenStateCell<GRUCellImpl, GRUCellOptions, detail::Cell::gru>);
 
 namespace utils::rnn {
 /// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter

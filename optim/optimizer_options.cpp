@@ -20,15 +20,6 @@ std::vector<double> numbers_of(const OptimizerOptions& options) {
   return numbers;
 }
 
-rules::Nadam nadam(const NAdamOptions& options) {
-  const auto [beta1, beta2] = options.betas();
-  return {{options.weight_decay(), options.decoupled_weight_decay(), options.maximize()},
-          beta1,
-          beta2,
-          options.eps(),
-          options.momentum_decay()};
-}
-
 }  // namespace
 
 // ---- Numbers in state dicts ----
@@ -166,7 +157,10 @@ OptimizerRule AdamOptionsOf<kDecoupled>::rule() const {
 template class AdamOptionsOf<false>;
 template class AdamOptionsOf<true>;
 
-OptimizerRule NAdamOptions::rule() const { return nadam(*this); }
+OptimizerRule NAdamOptions::rule() const {
+  const auto [beta1, beta2] = betas_;
+  return rules::Nadam{{weight_decay_, decoupled_weight_decay_, maximize_}, beta1, beta2, eps_, momentum_decay_};
+}
 
 std::vector<std::pair<int, const char*>> NAdamOptions::counters() const {
   return {{StepBlock::step, "step"}, {StepBlock::momentum_product, "mu_product"}};
@@ -177,7 +171,7 @@ void NAdamOptions::advance(const Array& block) const {
   const Array step = block.select(0, StepBlock::step), product = block.select(0, StepBlock::momentum_product);
   // mu_t = beta1 - beta1 / 2 0.96^(t momentum_decay); all terms are computed on the device, so that the step can be
   // captured in a graph.
-  const rules::Nadam rule = nadam(*this);
+  const auto rule = std::get<rules::Nadam>(NAdamOptions::rule());
   const Array exponent = ops::binary_scalar(BinaryOp::mul, step, momentum_decay_);
   const Array decayed = ops::binary_scalar(BinaryOp::pow, exponent, rule.momentum_base.value, /*scalar_first=*/true);
   const Array damped = ops::binary_scalar(BinaryOp::mul, decayed, rule.beta1.value / 2);

@@ -1,7 +1,6 @@
 #include <gradus/layers/module/summary.h>
 
 #include <algorithm>
-#include <iomanip>
 #include <map>
 #include <ostream>
 #include <set>

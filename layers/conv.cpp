@@ -31,15 +31,7 @@ constexpr bool is_transposed = requires(const Options& options) {
   options.output_padding();
 };
 
-const char* mode_name(PadMode mode) {
-  switch (mode) {
-    case PadMode::constant: return "kZeros";
-    case PadMode::reflect: return "kReflect";
-    case PadMode::replicate: return "kReplicate";
-    case PadMode::circular: return "kCircular";
-  }
-  return "?";
-}
+constexpr const char* kModeNames[] = {"kZeros", "kReflect", "kReplicate", "kCircular"};  // indexed by PadMode
 
 }  // namespace
 
@@ -119,7 +111,7 @@ void ConvBase<Options>::print(std::ostream& stream, const std::string& name) con
     printer("output_padding", options.output_padding(), !all_are(dims_of(options.output_padding()), 0));
   printer("groups", options.groups(), options.groups() != 1)("bias", false, !options.bias());
   if constexpr (!is_transposed<Options>)
-    printer("padding_mode", mode_name(options.padding_mode()), options.padding_mode() != kZeros);
+    printer("padding_mode", kModeNames[static_cast<int>(options.padding_mode())], options.padding_mode() != kZeros);
 }
 
 template struct ConvBase<Conv1dOptions>;

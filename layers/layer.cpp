@@ -7,20 +7,6 @@ namespace gradus::nn::detail {
 
 namespace {
 
-template <class T>
-std::string text_of(const T& value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
-
-template <class List>
-std::string list_of(const List& values) {
-  std::string text = "[";
-  for (const auto& value : values) text += (text.size() > 1 ? ", " : "") + text_of(value);
-  return text + "]";
-}
-
 std::string size_or_none(const std::optional<int64_t>& size) { return size ? std::to_string(*size) : "None"; }
 
 }  // namespace
@@ -37,12 +23,13 @@ std::string short_type(std::string name) {
   return name;
 }
 
-OptionText::OptionText(double value) : text(text_of(value)) {}
-OptionText::OptionText(const Dims& values) : text(list_of(values)) {}
-OptionText::OptionText(const std::vector<int64_t>& values) : text(list_of(values)) {}
-OptionText::OptionText(const std::vector<double>& values) : text(list_of(values)) {}
+OptionText::OptionText(double value) {
+  std::ostringstream stream;
+  stream << value;
+  text = stream.str();
+}
 OptionText::OptionText(const OutputSize& size)
-    : text(list_of(std::vector<std::string>{size_or_none(size.h), size_or_none(size.w)})) {}
+    : OptionText(std::vector<std::string>{size_or_none(size.h), size_or_none(size.w)}) {}
 
 LayerPrinter::LayerPrinter(std::ostream& stream, const std::string& name) : stream_(stream) {
   stream_ << "gradus::nn::" << name << "(";

@@ -26,9 +26,12 @@ struct OptionText {
   OptionText(double value);
   OptionText(const char* value) : text(value) {}
   OptionText(const std::string& value) : text(value) {}
-  OptionText(const Dims& values);
-  OptionText(const std::vector<int64_t>& values);
-  OptionText(const std::vector<double>& values);
+  template <class List>
+  requires requires(const List& values) { values.begin(); }
+  OptionText(const List& values) : text("[") {
+    for (const auto& value : values) text += (text.size() > 1 ? ", " : "") + OptionText(value).text;
+    text += "]";
+  }
   OptionText(Pair size) : OptionText(Dims{size.h, size.w}) {}
   OptionText(const OutputSize& size);
   // NOLINTEND(google-explicit-constructor)

@@ -1,36 +1,17 @@
 #include <gradus/layers/module/containers.h>
 
 #include <algorithm>
+#include <map>
 #include <ostream>
-
-#include <gradus/core/platform/process.h>
 
 namespace gradus::nn {
 
 // ---- AnyModule ----
 
-void AnyValue::fail_cast(const std::type_info& wanted) const {
-  GRADUS_FAIL(ValueError, "a value was requested as ", platform::demangled(wanted), ", but it is ",
-              platform::demangled(type_info()));
-}
-
-namespace detail {
-
-void fail_cast(const Module& module, const std::type_info& wanted) {
-  GRADUS_FAIL(ValueError, "this module is a ", module.name(), ", not a ", platform::demangled(wanted));
-}
-
-void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given) {
-  GRADUS_FAIL(ValueError, "argument ", i, " of forward is ", platform::demangled(wanted), ", got ",
-              platform::demangled(given), ": values in an AnyModule are not converted");
-}
-
-void fail_argument_count(const Module& module, size_t most, size_t given) {
+void detail::fail_argument_count(const Module& module, size_t most, size_t given) {
   GRADUS_FAIL(ValueError, "forward of ", module.name(), " takes ", most,
               " arguments (fewer where parameters have defaults), ", "got ", given);
 }
-
-}  // namespace detail
 
 Tensor AnyModule::operator()(const Tensor& x) const { return forward(x); }
 
@@ -55,20 +36,15 @@ const std::type_info& AnyModule::type_info() const {
 
 namespace {
 
-/// Clones modules. A module that occurs several times is cloned once.
-class Cloner {
- public:
-  explicit Cloner(const std::optional<Device>& device) : device_(device) {}
-  std::shared_ptr<Module> operator()(const std::shared_ptr<Module>& module) {
-    for (const auto& [original, copy] : done_)
-      if (original == module.get()) return copy;
-    return done_.emplace_back(module.get(), module->clone(device_)).second;
-  }
-
- private:
-  const std::optional<Device>& device_;
-  std::vector<std::pair<const Module*, std::shared_ptr<Module>>> done_;
-};
+/// Returns a function that clones modules. It clones a module that occurs several times once.
+auto cloner(const std::optional<Device>& device) {
+  std::map<const Module*, std::shared_ptr<Module>> done;
+  return [done, &device](const std::shared_ptr<Module>& module) mutable {
+    std::shared_ptr<Module>& copy = done[module.get()];
+    if (!copy) copy = module->clone(device);
+    return copy;
+  };
+}
 
 }  // namespace
 
@@ -93,16 +69,14 @@ SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
   for (const NamedAnyModule& module : modules) push_back(module);
 }
 
-Sequential::Sequential() : ModuleHolder() {}
 Sequential::Sequential(std::initializer_list<NamedAnyModule> modules)
     : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
 
 Tensor SequentialImpl::forward_tensor(const Tensor& x) const {
-  if (!std::ranges::all_of(modules_, &AnyModule::maps_tensor)) {
+  if (modules_.empty() || !std::ranges::all_of(modules_, &AnyModule::maps_tensor)) {
     AnyValue value(x);
     return forward_any({&value, 1}).get<Tensor>();
   }
-  GRADUS_CHECK(!modules_.empty(), ValueError, "cannot call forward of an empty Sequential: push_back modules first");
   const auto run = [](std::span<const AnyModule> modules, Tensor y) {
     for (const AnyModule& module : modules) y = module.forward(y);
     return y;
@@ -144,17 +118,12 @@ void SequentialImpl::push_back(std::string name, AnyModule module) {
   modules_.push_back(std::move(module));
 }
 
-void SequentialImpl::extend(const SequentialImpl& other) {
-  const std::vector<AnyModule> modules = other.modules_;
-  for (const AnyModule& module : modules) push_back(module);
-}
-
 bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   const std::vector<AnyModule> modules = std::move(modules_);
   modules_.clear(), parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
-  Cloner cloner(device);
-  for (size_t i = 0; i < modules.size(); ++i) push_back(names[i], modules[i].with(cloner(modules[i].ptr())));
+  auto clone_of = cloner(device);
+  for (size_t i = 0; i < modules.size(); ++i) push_back(names[i], modules[i].with(clone_of(modules[i].ptr())));
   return false;
 }
 
@@ -170,8 +139,8 @@ void ModuleListImpl::insert(size_t index, std::shared_ptr<Module> module) {
 
 bool ModuleListImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   modules_.clear();
-  Cloner cloner(device);
-  for (const auto& module : static_cast<const ModuleListImpl&>(original)) push_back(cloner(module));
+  auto clone_of = cloner(device);
+  for (const auto& module : static_cast<const ModuleListImpl&>(original)) push_back(clone_of(module));
   return false;
 }
 
@@ -199,14 +168,13 @@ void ModuleDictImpl::clear() {
 }
 
 bool ModuleDictImpl::rebuild(const Module& original, const std::optional<Device>& device) {
-  Cloner cloner(device);
-  for (const auto& item : original.named_children()) insert(item.key(), cloner(item.value()));
+  auto clone_of = cloner(device);
+  for (const auto& item : original.named_children()) insert(item.key(), clone_of(item.value()));
   return false;
 }
 
 void ModuleDictImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleDict"; }
 
-ModuleDict::ModuleDict() : ModuleHolder() {}
 ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::make_shared<ModuleDictImpl>()) {
   for (const Item& item : items) get()->insert(item.name, item.module);
 }

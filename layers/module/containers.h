@@ -7,6 +7,7 @@
 #include <span>
 #include <typeinfo>
 
+#include <gradus/core/platform/process.h>
 #include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
@@ -31,31 +32,27 @@ class AnyValue {
   template <class T>
   T& get() {
     T* value = try_get<T>();
-    if (!value) [[unlikely]]
-      fail_cast(typeid(T));
+    GRADUS_CHECK(value, ValueError, "a value was requested as ", platform::demangled(typeid(T)), ", but it is ",
+                 platform::demangled(type_info()));
     return *value;
   }
   /// The type of the value; typeid(void) if there is no value.
   const std::type_info& type_info() const { return value_.type(); }
 
  private:
-  [[noreturn]] void fail_cast(const std::type_info& wanted) const;
   std::any value_;
 };
 
 namespace detail {
 
-[[noreturn]] void fail_cast(const Module& module, const std::type_info& wanted);
 /// Returns `module` as an M, or as the module type that holder M holds. Throws a ValueError that names both types if it
 /// is of another type.
 template <class M>
 auto& checked_as(Module& module) {
   auto* found = module.as<M>();
-  if (!found) [[unlikely]]
-    fail_cast(module, typeid(M));
+  GRADUS_CHECK(found, ValueError, "this module is a ", module.name(), ", not a ", platform::demangled(typeid(M)));
   return *found;
 }
-[[noreturn]] void fail_argument(size_t i, const std::type_info& wanted, const std::type_info& given);
 [[noreturn]] void fail_argument_count(const Module& module, size_t most, size_t given);
 
 using AnyForward = AnyValue (*)(Module& module, std::span<AnyValue> values);
@@ -92,8 +89,8 @@ template <class Arg>
 Arg&& argument(std::span<AnyValue> values, size_t i) {
   using Value = std::remove_cvref_t<Arg>;
   Value* value = values[i].template try_get<Value>();
-  if (!value) [[unlikely]]
-    fail_argument(i, typeid(Value), values[i].type_info());
+  GRADUS_CHECK(value, ValueError, "argument ", i, " of forward is ", platform::demangled(typeid(Value)), ", got ",
+               platform::demangled(values[i].type_info()), ": values in an AnyModule are not converted");
   return static_cast<Arg&&>(*value);
 }
 
@@ -300,11 +297,12 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of another Sequential or of a vector of pointers. They are named by their new positions.
-  void extend(const SequentialImpl& other);
-  template <class M>
-  void extend(const std::vector<M>& modules) {
-    for (const M& module : modules) push_back(module);
+  /// Appends the modules of a Sequential, which may be this one, or of a vector of pointers. They are named by their new
+  /// positions.
+  template <class Modules>
+  void extend(const Modules& modules) {
+    const std::vector copies(modules.begin(), modules.end());
+    for (const auto& module : copies) push_back(module);
   }
 
   /// Makes forward keep only the input of module `begin`, not the activations of the modules [begin, end). Backward
@@ -327,7 +325,7 @@ class Sequential : public ModuleHolder<SequentialImpl> {
  public:
   using Impl = SequentialImpl;
   using ModuleHolder<SequentialImpl>::ModuleHolder;
-  Sequential();
+  Sequential() = default;
   Sequential(std::initializer_list<NamedAnyModule> modules);
 };
 
@@ -436,7 +434,7 @@ class ModuleDict : public ModuleHolder<ModuleDictImpl> {
     std::shared_ptr<Module> module;
   };
   using ModuleHolder<ModuleDictImpl>::ModuleHolder;
-  ModuleDict();
+  ModuleDict() = default;
   ModuleDict(std::initializer_list<Item> items);
 };
 

@@ -68,11 +68,8 @@ Module::~Module() {
 }
 
 void Module::release_children() {
-  for (auto& child : children_) {
-    if (child.value()->parent_ != this) continue;
-    child.value()->parent_ = nullptr;
-    child.value()->name_in_parent_.clear();
-  }
+  for (auto& child : children_)
+    if (child.value()->parent_ == this) child.value()->parent_ = nullptr;
 }
 
 void Module::adopt(const std::string& name, Module& child) {
@@ -220,7 +217,7 @@ void Module::replace_child(const std::string& name, std::shared_ptr<Module> modu
 
 void Module::unregister_module(const std::string& name) {
   Module& child = *children_[name];
-  if (child.parent_ == this) child.parent_ = nullptr, child.name_in_parent_.clear();
+  if (child.parent_ == this) child.parent_ = nullptr;
   children_.erase(name);
 }
 
@@ -271,15 +268,6 @@ OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, 
   return found;
 }
 
-OrderedDict<std::string, Tensor> Module::named_parameters(bool recurse) const {
-  return named_tensors(&Module::parameters_, recurse);
-}
-OrderedDict<std::string, Tensor> Module::named_buffers(bool recurse) const {
-  return named_tensors(&Module::buffers_, recurse);
-}
-std::vector<Tensor> Module::parameters(bool recurse) const { return named_parameters(recurse).values(); }
-std::vector<Tensor> Module::buffers(bool recurse) const { return named_buffers(recurse).values(); }
-
 OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const std::string& name_prefix,
                                                                         bool include_self) const {
   OrderedDict<std::string, std::shared_ptr<Module>> found;
@@ -291,10 +279,6 @@ OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const st
     found.append(name, std::const_pointer_cast<Module>(std::move(shared)));
   });
   return found;
-}
-
-std::vector<std::shared_ptr<Module>> Module::modules(bool include_self) const {
-  return named_modules("", include_self).values();
 }
 
 int64_t Module::num_parameters(bool only_trainable) const {

@@ -15,7 +15,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <typeinfo>
 #include <vector>
 
 #include <gradus/autograd/tensor.h>
@@ -102,13 +101,15 @@ class Module : public std::enable_shared_from_this<Module> {
   // ---- Listing ----
   // A module's own entries come first, then those of its children, depth first. A tensor or module with several names
   // is listed once.
-  std::vector<Tensor> parameters(bool recurse = true) const;
-  OrderedDict<std::string, Tensor> named_parameters(bool recurse = true) const;
-  std::vector<Tensor> buffers(bool recurse = true) const;
-  OrderedDict<std::string, Tensor> named_buffers(bool recurse = true) const;
+  std::vector<Tensor> parameters(bool recurse = true) const { return named_parameters(recurse).values(); }
+  StateDict named_parameters(bool recurse = true) const { return named_tensors(&Module::parameters_, recurse); }
+  std::vector<Tensor> buffers(bool recurse = true) const { return named_buffers(recurse).values(); }
+  StateDict named_buffers(bool recurse = true) const { return named_tensors(&Module::buffers_, recurse); }
   std::vector<std::shared_ptr<Module>> children() const { return children_.values(); }
   OrderedDict<std::string, std::shared_ptr<Module>> named_children() const { return children_; }
-  std::vector<std::shared_ptr<Module>> modules(bool include_self = true) const;
+  std::vector<std::shared_ptr<Module>> modules(bool include_self = true) const {
+    return named_modules("", include_self).values();
+  }
   OrderedDict<std::string, std::shared_ptr<Module>> named_modules(const std::string& name_prefix = {},
                                                                   bool include_self = true) const;
   /// Number of elements of all parameters, or only of those that require gradients.
@@ -252,7 +253,7 @@ class Module : public std::enable_shared_from_this<Module> {
   bool is_training_ = true;
   Cloning* cloning_ = nullptr;  // set while this clone runs rebuild()
   Module* parent_ = nullptr;    // the module that registered this one first; set to null by that module's destructor
-  std::string name_in_parent_;
+  std::string name_in_parent_;  // unspecified without a parent
 };
 
 /// Prints the tree of modules as LibTorch does.

@@ -138,15 +138,11 @@ class AnyHolder {
   explicit AnyHolder(Module* module) : impl_(module) {}
   explicit AnyHolder(std::shared_ptr<Module> module) : impl_(std::move(module)) {}
   Module& module() const {
-    if (!impl_) [[unlikely]]
-      fail_empty();
+    GRADUS_CHECK(impl_, ValueError, "this module holder is empty: assign it a module, usually from register_module");
     return *impl_;
   }
   friend std::ostream& operator<<(std::ostream& stream, const AnyHolder& holder) { return stream << holder.module(); }
   std::shared_ptr<Module> impl_;
-
- private:
-  [[noreturn]] static void fail_empty();
 };
 
 }  // namespace detail

@@ -69,21 +69,12 @@ struct HookedCall::BackwardCall {
 
 namespace {
 
-/// Observes the gradients of a module's outputs and passes them on unchanged.
-struct ModuleOutputs final : Node {
-  std::function<void(const TensorList&)> seen;
-  Grads backward_all(const Grads& dys) override {
-    seen(TensorList(dys.begin(), dys.end()));
-    return dys;
-  }
-};
-
-/// Observes the gradients of a module's inputs, which hooks may replace.
-struct ModuleInputs final : Node {
-  std::function<TensorList(TensorList)> replace;
+/// Observes the gradients of a module's inputs or outputs, and passes on what the function returns.
+struct GradientObserver final : Node {
+  std::function<TensorList(TensorList)> observe;
   Grads backward_all(const Grads& dys) override {
     Grads gradients;
-    for (const Tensor& gradient : replace(TensorList(dys.begin(), dys.end()))) gradients.push_back(gradient);
+    for (const Tensor& gradient : observe(TensorList(dys.begin(), dys.end()))) gradients.push_back(gradient);
     return gradients;
   }
 };
@@ -92,10 +83,14 @@ bool any_recorded(const TensorList& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
 }
 
-/// Inserts `node` into the autograd graph: makes the tensors its inputs, and replaces them by its outputs. The array of
+/// Inserts a node into the autograd graph: makes the tensors its inputs, and replaces them by its outputs. The array of
 /// each output is array_of(array of the tensor).
 template <class ArrayOf>
-void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of) {
+void record(const char* name, std::function<TensorList(TensorList)> observe, TensorList& tensors,
+            const ArrayOf& array_of) {
+  auto node = make_ref<GradientObserver>();
+  node->set_name(name);
+  node->observe = std::move(observe);
   for (const Tensor& tensor : tensors) node->edges().push_back(tensor.defined() ? gradient_edge(tensor) : Edge{});
   for (Tensor& tensor : tensors) {
     if (!tensor.defined() || !tensor.is_floating_point()) {
@@ -107,10 +102,6 @@ void record(const Ref<Node>& node, TensorList& tensors, const ArrayOf& array_of)
 }
 
 }  // namespace
-
-void AnyHolder::fail_empty() {
-  GRADUS_FAIL(ValueError, "this module holder is empty: assign it a module, usually from register_module");
-}
 
 HookedCall::HookedCall(Module& module) : module_(module), hooks_(module.hooks_) {}
 HookedCall::~HookedCall() = default;
@@ -128,11 +119,9 @@ void HookedCall::before(TensorList inputs) {
   backward_->inputs = inputs_.size();
   backward_->inputs_recorded = any_recorded(inputs_);
   if (!backward_->inputs_recorded) return;
-  auto node = make_ref<ModuleInputs>();
-  node->set_name("ModuleInputs");
-  node->replace = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
+  const auto observe = [call = backward_](TensorList gradients) { return call->run(std::move(gradients)); };
   // The inputs are copied, so that in-place operators of the module do not replace the recorded inputs.
-  record(node, inputs_, [](const Array& array) { return ops::clone(array); });
+  record("ModuleInputs", observe, inputs_, [](const Array& array) { return ops::clone(array); });
 }
 
 void HookedCall::after(TensorList& outputs) {
@@ -140,13 +129,12 @@ void HookedCall::after(TensorList& outputs) {
   run_hooks(forward, module_, "forward ", "outputs", outputs,
             [&](const ForwardHook& hook) { hook(module_, inputs_, outputs); });
   if (!backward_ || !any_recorded(outputs)) return;
-  auto node = make_ref<ModuleOutputs>();
-  node->set_name("ModuleOutputs");
-  node->seen = [call = backward_](const TensorList& gradients) {
+  const auto observe = [call = backward_](TensorList gradients) {
     call->keep(gradients);
     if (!call->inputs_recorded) call->run(TensorList(call->inputs));
+    return gradients;
   };
-  record(node, outputs, [](const Array& array) { return array; });
+  record("ModuleOutputs", observe, outputs, [](const Array& array) { return array; });
 }
 
 Tensor call_hooked_tensor(Module& module, const Tensor& x, Tensor (*forward)(Module& module, const Tensor& x)) {

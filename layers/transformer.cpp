@@ -171,23 +171,33 @@ AnyModule registered_clone(Module& owner, const char* name, const AnyModule& mod
   return clone;
 }
 
+/// Registers the modules of a layer of an encoder or a decoder. The latter also has multihead_attn, norm3 and dropout3.
+template <class Layer>
+void register_parts(Layer& layer) {
+  constexpr bool is_decoder = std::is_same_v<Layer, TransformerDecoderLayerImpl>;
+  const int64_t size = layer.options.d_model(), wide = layer.options.dim_feedforward();
+  const double p = layer.options.dropout();
+  const auto add = [&](const char* name, auto& member, auto made) { member = layer.register_module(name, made); };
+  const auto attention = MultiheadAttentionOptions(size, layer.options.nhead()).dropout(p);
+  add("self_attn", layer.self_attn, MultiheadAttention(attention));
+  if constexpr (is_decoder) add("multihead_attn", layer.multihead_attn, MultiheadAttention(attention));
+  add("linear1", layer.linear1, Linear(size, wide));
+  add("dropout", layer.dropout, Dropout(p));
+  add("linear2", layer.linear2, Linear(wide, size));
+  const LayerNormOptions norm({size});
+  add("norm1", layer.norm1, LayerNorm(norm));
+  add("norm2", layer.norm2, LayerNorm(norm));
+  if constexpr (is_decoder) add("norm3", layer.norm3, LayerNorm(norm));
+  add("dropout1", layer.dropout1, Dropout(p));
+  add("dropout2", layer.dropout2, Dropout(p));
+  if constexpr (is_decoder) add("dropout3", layer.dropout3, Dropout(p));
+}
+
 }  // namespace
 
 // ---- Encoder ----
 
-void TransformerEncoderLayerImpl::reset() {
-  const int64_t size = options.d_model(), wide = options.dim_feedforward();
-  const double p = options.dropout();
-  self_attn =
-      register_module("self_attn", MultiheadAttention(MultiheadAttentionOptions(size, options.nhead()).dropout(p)));
-  linear1 = register_module("linear1", Linear(size, wide));
-  dropout = register_module("dropout", Dropout(p));
-  linear2 = register_module("linear2", Linear(wide, size));
-  norm1 = register_module("norm1", LayerNorm(LayerNormOptions({size})));
-  norm2 = register_module("norm2", LayerNorm(LayerNormOptions({size})));
-  dropout1 = register_module("dropout1", Dropout(p));
-  dropout2 = register_module("dropout2", Dropout(p));
-}
+void TransformerEncoderLayerImpl::reset() { register_parts(*this); }
 
 Tensor TransformerEncoderLayerImpl::forward(const Tensor& src, const Tensor& src_mask,
                                             const Tensor& src_key_padding_mask) {
@@ -210,22 +220,7 @@ Tensor TransformerEncoderImpl::forward(const Tensor& src, const Tensor& src_mask
 
 // ---- Decoder ----
 
-void TransformerDecoderLayerImpl::reset() {
-  const int64_t size = options.d_model(), wide = options.dim_feedforward();
-  const double p = options.dropout();
-  const auto attention = MultiheadAttentionOptions(size, options.nhead()).dropout(p);
-  self_attn = register_module("self_attn", MultiheadAttention(attention));
-  multihead_attn = register_module("multihead_attn", MultiheadAttention(attention));
-  linear1 = register_module("linear1", Linear(size, wide));
-  dropout = register_module("dropout", Dropout(p));
-  linear2 = register_module("linear2", Linear(wide, size));
-  norm1 = register_module("norm1", LayerNorm(LayerNormOptions({size})));
-  norm2 = register_module("norm2", LayerNorm(LayerNormOptions({size})));
-  norm3 = register_module("norm3", LayerNorm(LayerNormOptions({size})));
-  dropout1 = register_module("dropout1", Dropout(p));
-  dropout2 = register_module("dropout2", Dropout(p));
-  dropout3 = register_module("dropout3", Dropout(p));
-}
+void TransformerDecoderLayerImpl::reset() { register_parts(*this); }
 
 Tensor TransformerDecoderLayerImpl::forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask,
                                             const Tensor& memory_mask, const Tensor& tgt_key_padding_mask,

@@ -28,20 +28,6 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
   return gradients;
 }
 
-/// Multiplies tensors by max_norm / (norm + 1e-6) if that factor is below 1.
-void scale_down(const std::vector<Tensor>& tensors, const Array& norm, double max_norm) {
-  const Array ratio = ops::binary_scalar(BinaryOp::div, ops::binary_scalar(BinaryOp::add, norm, 1e-6), max_norm,
-                                         /*scalar_first=*/true);
-  const Array factor = ops::unary(UnaryOp::clamp, ratio, {-INFINITY, 1});
-  for (const Tensor& tensor : tensors) {
-    const Array& x = tensor.array();
-    const Array here = ops::to_device(factor, x.device());
-    // If the types differ, the product is computed in the norm's type, so that the factor is not rounded.
-    if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
-    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));
-  }
-}
-
 }  // namespace
 
 Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
@@ -69,7 +55,16 @@ void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_nor
   const OpContext context("clip_grads_with_norm_");
   GRADUS_CHECK(max_norm >= 0, ValueError, "max_norm must not be negative, got ", max_norm);
   GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm must be a single number");
-  scale_down(gradients_of(parameters), total_norm.array(), max_norm);
+  const Array divisor = ops::binary_scalar(BinaryOp::add, total_norm.array(), 1e-6);
+  const Array ratio = ops::binary_scalar(BinaryOp::div, divisor, max_norm, /*scalar_first=*/true);
+  const Array factor = ops::unary(UnaryOp::clamp, ratio, {-INFINITY, 1});
+  for (const Tensor& gradient : gradients_of(parameters)) {
+    const Array& x = gradient.array();
+    const Array here = ops::to_device(factor, x.device());
+    // If the types differ, the product is computed in the norm's type, so that the factor is not rounded.
+    if (x.dtype() == here.dtype()) ops::binary(BinaryOp::mul, x, here, &x);
+    else ops::copy_into(x, ops::binary(BinaryOp::mul, ops::cast(x, here.dtype()), here));
+  }
 }
 
 Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
@@ -82,13 +77,12 @@ Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double m
 double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
                        bool error_if_nonfinite) {
   const OpContext context("clip_grad_norm_");
-  if (!error_if_nonfinite) return clip_grad_norm_on_device_(parameters, max_norm, norm_type).item<double>();
   const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
-  const double known = norm.item<double>();
-  GRADUS_CHECK(std::isfinite(known), ValueError, "the gradients' norm of order ", norm_type, " is ", known,
+  GRADUS_CHECK(!error_if_nonfinite || std::isfinite(norm.item<double>()), ValueError, "the gradients' norm of order ",
+               norm_type, " is ", norm.item<double>(),
                ", so they cannot be clipped; without error_if_nonfinite they are scaled nevertheless");
   clip_grads_with_norm_(parameters, max_norm, norm);
-  return known;
+  return norm.item<double>();
 }
 
 double clip_grad_norm_(const Tensor& parameter, double max_norm, double norm_type, bool error_if_nonfinite) {

@@ -350,8 +350,8 @@ ReduceLROnPlateauScheduler::ReduceLROnPlateauScheduler(Optimizer& optimizer, Sch
                                                        int64_t patience, double threshold, ThresholdMode threshold_mode,
                                                        int64_t cooldown, std::vector<double> min_lr, double eps,
                                                        bool verbose)
-    : optimizer_(optimizer), mode_(mode), factor_(factor), patience_(patience), threshold_(threshold),
-      threshold_mode_(threshold_mode), cooldown_(cooldown), min_lr_(std::move(min_lr)), eps_(eps), verbose_(verbose),
+    : optimizer_(optimizer), mode_(mode), threshold_mode_(threshold_mode), factor_(factor), threshold_(threshold),
+      eps_(eps), patience_(patience), cooldown_(cooldown), min_lr_(std::move(min_lr)), verbose_(verbose),
       best_(mode == min ? INFINITY : -INFINITY) {
   GRADUS_CHECK(factor > 0 && factor < 1, ValueError, "ReduceLROnPlateau: factor must be in (0, 1), got ", factor);
   detail::check_not_negative("ReduceLROnPlateau: patience", static_cast<double>(patience));

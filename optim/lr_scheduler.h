@@ -233,13 +233,10 @@ class ReduceLROnPlateauScheduler : NoCopy {
 
   Optimizer& optimizer_;
   SchedulerMode mode_;
-  double factor_;
-  int64_t patience_;
-  double threshold_;
   ThresholdMode threshold_mode_;
-  int64_t cooldown_;
+  double factor_, threshold_, eps_;
+  int64_t patience_, cooldown_;
   std::vector<double> min_lr_;
-  double eps_;
   bool verbose_;
   double best_;
   int64_t epoch_ = 0, bad_epochs_ = 0, cooldown_left_ = 0;

@@ -23,19 +23,15 @@ const std::string kKind = "kind:", kValue = "value:", kSetting = "setting:";
 std::string series(const std::string& version) { return version.substr(0, version.rfind('.')); }
 
 /// Returns the entries of the metadata whose keys begin with `prefix`, without the prefix.
-OrderedDict<std::string, std::string> with_prefix(const io::Metadata& metadata, const std::string& prefix) {
-  OrderedDict<std::string, std::string> found("Value");
+TextDict with_prefix(const io::Metadata& metadata, const std::string& prefix) {
+  TextDict found("Value");
   for (const auto& [key, text] : metadata)
     if (key.starts_with(prefix)) found.append(key.substr(prefix.size()), text);
   return found;
 }
 
-void check_layout(const io::Metadata& metadata, const std::string& path, bool any_version) {
-  const auto find = [&](const char* key) {
-    const auto line = metadata.find(key);
-    return line == metadata.end() ? std::string() : line->second;
-  };
-  const std::string layout = find(kLayout), library = find(kLibrary);
+void check_layout(io::Metadata metadata, const std::string& path, bool any_version) {
+  const std::string layout = metadata[kLayout], library = metadata[kLibrary];  // empty if absent
   GRADUS_CHECK(!layout.empty(), IoError, "'", path,
                "' contains tensors but is not a checkpoint; load weights with load_safetensors(module, path)");
   GRADUS_CHECK(layout == kLayoutVersion, IoError, "'", path, "' has layout ", layout,
@@ -51,8 +47,7 @@ class Differences {
  public:
   /// Compares the entries (name and text) of the file with those of this run (`own`). If `texts_too` is false, compares
   /// only the names.
-  void compare(const char* what, const OrderedDict<std::string, std::string>& file,
-               const OrderedDict<std::string, std::string>& own, bool texts_too) {
+  void compare(const char* what, const TextDict& file, const TextDict& own, bool texts_too) {
     for (const auto& item : own) {
       const std::string* text = file.find(item.key());
       if (!text) add("the file has no ", what, item.key(), "");
@@ -199,7 +194,7 @@ void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
     const OpContext context(title.c_str());
     Differences differences;
     differences.compare("setting", with_prefix(file.metadata, kSetting), settings_, true);
-    OrderedDict<std::string, std::string> kinds, values;
+    TextDict kinds, values;
     for (const Part& part : parts_) kinds.append(part.name, part.kind);
     for (const Value& value : values_) values.append(value.name, "");
     differences.compare("part", with_prefix(file.metadata, kKind), kinds, true);
@@ -241,7 +236,7 @@ bool Checkpoint::load_if_there(const std::string& path, bool any_version) {
   return true;
 }
 
-OrderedDict<std::string, std::string> Checkpoint::values_of(const std::string& path) {
+TextDict Checkpoint::values_of(const std::string& path) {
   const OpContext context("read checkpoint");
   const io::Metadata metadata = io::load_safetensors_metadata(path);
   check_layout(metadata, path, true);

@@ -36,6 +36,8 @@ namespace gradus::training {
 
 /// The state of a part of a run: tensors by name.
 using State = OrderedDict<std::string, Tensor>;
+/// Texts by name.
+using TextDict = OrderedDict<std::string, std::string>;
 
 /// A part of a run that can save and load its state, such as a module, an optimizer, a scheduler or a loader. If the
 /// state does not match the part, load_state_dict must throw and leave the part unchanged.
@@ -60,8 +62,7 @@ std::string to_text(T number) {
   if constexpr (std::is_same_v<T, bool>) return number ? "true" : "false";
   else return {text, std::to_chars(text, text + sizeof text, number).ptr};
 }
-inline std::string to_text(const std::string& text) { return text; }
-inline std::string to_text(const char* text) { return text; }
+inline std::string to_text(std::string text) { return text; }
 
 /// Converts text to a number. Returns false if the text is not a number of this type.
 template <Number T>
@@ -128,7 +129,7 @@ class Checkpoint {
   std::vector<std::byte> to_bytes() const;
   void from_bytes(std::span<const std::byte> bytes);
   /// Returns the entries that value() added to a checkpoint file, as text by name, without loading the checkpoint.
-  static OrderedDict<std::string, std::string> values_of(const std::string& path);
+  static TextDict values_of(const std::string& path);
 
  private:
   struct Part {
@@ -150,7 +151,7 @@ class Checkpoint {
 
   std::vector<Part> parts_;
   std::vector<Value> values_;
-  OrderedDict<std::string, std::string> settings_;
+  TextDict settings_;
 };
 
 // ---- A folder with the latest checkpoint files of a run and the best one ----

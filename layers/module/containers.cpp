@@ -220,7 +220,7 @@ void ParameterDictImpl::insert(const std::string& name, const Tensor& parameter)
   else register_parameter(name, parameter, parameter.requires_grad());
 }
 
-void ParameterDictImpl::update(const OrderedDict<std::string, Tensor>& parameters) {
+void ParameterDictImpl::update(const StateDict& parameters) {
   for (const auto& item : parameters) insert(item.key(), item.value());
 }
 

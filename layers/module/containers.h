@@ -373,7 +373,7 @@ GRADUS_MODULE(ModuleList);
 /// Modules by name, in order of insertion (torch::nn::ModuleDict).
 class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
  public:
-  using Modules = OrderedDict<std::string, std::shared_ptr<Module>>;
+  using Modules = NamedModules;
 
   ModuleDictImpl() = default;
   explicit ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
@@ -491,12 +491,12 @@ class ParameterDictImpl : public detail::ParameterContainer<ParameterDictImpl> {
  public:
   static constexpr const char* kName = "ParameterDict";
   ParameterDictImpl() = default;
-  explicit ParameterDictImpl(const OrderedDict<std::string, Tensor>& parameters) { update(parameters); }
+  explicit ParameterDictImpl(const StateDict& parameters) { update(parameters); }
 
   /// Adds a parameter, or replaces the parameter of that name. It requires gradients if `parameter` does.
   void insert(const std::string& name, const Tensor& parameter);
   /// Inserts all parameters.
-  void update(const OrderedDict<std::string, Tensor>& parameters);
+  void update(const StateDict& parameters);
   /// Inserts all parameters of another ParameterDict.
   void update(const ParameterDictImpl& other) { update(other.parameters_); }
   /// Removes and returns the parameter. An unknown name is an IndexError.

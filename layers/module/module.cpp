@@ -167,16 +167,15 @@ std::shared_ptr<Module> Module::clone(const std::optional<Device>&) const {
 
 // ---- Registration ----
 
-void Module::check_name(const std::string& name, const char* what) const {
+void Module::check_name(const char* what, const std::string& name, bool is_taken, const char* other) const {
   GRADUS_CHECK(!name.empty(), ValueError, what, " of ", this->name(), " needs a name that is not empty");
   GRADUS_CHECK(name.find('.') == std::string::npos, ValueError, what, " name '", name, "' of ", this->name(),
                " must not contain a dot");
+  GRADUS_CHECK(!is_taken, ValueError, what, " '", name, "' of ", this->name(), " has the name of a ", other);
 }
 
 Tensor Module::register_parameter(std::string name, Tensor tensor, bool requires_grad) {
-  check_name(name, "Parameter");
-  GRADUS_CHECK(!buffers_.contains(name) && !children_.contains(name), ValueError, "Parameter '", name, "' of ",
-               this->name(), " has the name of a buffer or module");
+  check_name("Parameter", name, buffers_.contains(name) || children_.contains(name), "buffer or module");
   if (cloning_) tensor = cloning_->clone_of(name, std::move(tensor));
   if (tensor.defined()) tensor.set_requires_grad(requires_grad);
   return parameters_.insert(std::move(name), std::move(tensor));
@@ -189,17 +188,13 @@ Tensor Module::replace_parameter(const std::string& name, Tensor tensor, bool re
 }
 
 Tensor Module::register_buffer(std::string name, Tensor tensor) {
-  check_name(name, "Buffer");
-  GRADUS_CHECK(!parameters_.contains(name) && !children_.contains(name), ValueError, "Buffer '", name, "' of ",
-               this->name(), " has the name of a parameter or module");
+  check_name("Buffer", name, parameters_.contains(name) || children_.contains(name), "parameter or module");
   return buffers_.insert(std::move(name), std::move(tensor));
 }
 
 void Module::add_child(std::string name, std::shared_ptr<Module> module) {
-  check_name(name, "Submodule");
+  check_name("Submodule", name, parameters_.contains(name) || buffers_.contains(name), "parameter or buffer");
   GRADUS_CHECK(module, ValueError, "Submodule '", name, "' of ", this->name(), " is null");
-  GRADUS_CHECK(!parameters_.contains(name) && !buffers_.contains(name), ValueError, "Submodule '", name, "' of ",
-               this->name(), " has the name of a parameter or buffer");
   for (const Module* above = this; above; above = above->parent_)
     GRADUS_CHECK(above != module.get(), ValueError, "Submodule '", name, "' of ", this->name(), " contains it already");
   Module& child = *children_.insert(name, std::move(module));
@@ -208,8 +203,7 @@ void Module::add_child(std::string name, std::shared_ptr<Module> module) {
 
 void Module::replace_child(const std::string& name, std::shared_ptr<Module> module) {
   GRADUS_CHECK(module, ValueError, "Submodule '", name, "' of ", this->name(), " is null");
-  children_[name];
-  OrderedDict<std::string, std::shared_ptr<Module>> others = children_;
+  const std::shared_ptr<Module> replaced = children_[name];  // kept alive until it has no parent
   release_children();
   children_[name] = std::move(module);
   for (auto& child : children_) adopt(child.key(), *child.value());
@@ -253,9 +247,8 @@ void Module::visit_modules(const std::string& prefix, Visit&& visit) const {
 }
 
 /// Returns the tensors in `entries` (parameters_ or buffers_) of this module and, if `recurse`, of its submodules.
-OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, Tensor> Module::*entries,
-                                                       bool recurse) const {
-  OrderedDict<std::string, Tensor> found;
+StateDict Module::named_tensors(StateDict Module::*entries, bool recurse) const {
+  StateDict found;
   const auto add_entries = [&](const std::string& prefix, const Module& module) {
     for (const auto& item : module.*entries) {
       const auto is_same = [&](const auto& other) { return other->is_same(item.value()); };
@@ -268,9 +261,8 @@ OrderedDict<std::string, Tensor> Module::named_tensors(OrderedDict<std::string, 
   return found;
 }
 
-OrderedDict<std::string, std::shared_ptr<Module>> Module::named_modules(const std::string& name_prefix,
-                                                                        bool include_self) const {
-  OrderedDict<std::string, std::shared_ptr<Module>> found;
+NamedModules Module::named_modules(const std::string& name_prefix, bool include_self) const {
+  NamedModules found;
   visit_modules(name_prefix, [&](const std::string& name, const Module& module) {
     if (&module == this && !include_self) return;
     std::shared_ptr<const Module> shared = module.weak_from_this().lock();

@@ -33,6 +33,8 @@ class ModuleHolder;
 
 /// Parameters and buffers by their dotted names: the content of a weight file.
 using StateDict = OrderedDict<std::string, Tensor>;
+/// Modules by their names.
+using NamedModules = OrderedDict<std::string, std::shared_ptr<Module>>;
 
 /// Called before forward with its tensor arguments. The hook may change `inputs`, which forward then receives.
 using ForwardPreHook = std::function<void(Module& module, TensorList& inputs)>;
@@ -106,12 +108,11 @@ class Module : public std::enable_shared_from_this<Module> {
   std::vector<Tensor> buffers(bool recurse = true) const { return named_buffers(recurse).values(); }
   StateDict named_buffers(bool recurse = true) const { return named_tensors(&Module::buffers_, recurse); }
   std::vector<std::shared_ptr<Module>> children() const { return children_.values(); }
-  OrderedDict<std::string, std::shared_ptr<Module>> named_children() const { return children_; }
+  NamedModules named_children() const { return children_; }
   std::vector<std::shared_ptr<Module>> modules(bool include_self = true) const {
     return named_modules("", include_self).values();
   }
-  OrderedDict<std::string, std::shared_ptr<Module>> named_modules(const std::string& name_prefix = {},
-                                                                  bool include_self = true) const;
+  NamedModules named_modules(const std::string& name_prefix = {}, bool include_self = true) const;
   /// Number of elements of all parameters, or only of those that require gradients.
   int64_t num_parameters(bool only_trainable = false) const;
 
@@ -221,12 +222,12 @@ class Module : public std::enable_shared_from_this<Module> {
   /// Turns this submodule, which the reset() of its cloned parent has constructed, into a clone of `original`.
   virtual void assign_clone(const Module& original, const std::optional<Device>& device);
 
-  OrderedDict<std::string, Tensor> parameters_{"Parameter"}, buffers_{"Buffer"};
-  OrderedDict<std::string, std::shared_ptr<Module>> children_{"Submodule"};
+  StateDict parameters_{"Parameter"}, buffers_{"Buffer"};
+  NamedModules children_{"Submodule"};
 
  private:
   struct Cloning;
-  OrderedDict<std::string, Tensor> named_tensors(OrderedDict<std::string, Tensor> Module::*entries, bool recurse) const;
+  StateDict named_tensors(StateDict Module::*entries, bool recurse) const;
   template <class Visit>
   void visit_modules(const std::string& prefix, Visit&& visit) const;
   template <class Convert>
@@ -242,7 +243,8 @@ class Module : public std::enable_shared_from_this<Module> {
   void copy_numbers(const Module& original, const std::optional<Device>& device);
   void clone_children(const Module& original, const std::optional<Device>& device);
   detail::ModuleHooks& need_hooks();
-  void check_name(const std::string& name, const char* what) const;
+  /// Throws unless `name` can be the name of a new entry. `is_taken` says whether entries of `other` kinds have it.
+  void check_name(const char* what, const std::string& name, bool is_taken, const char* other) const;
   void print_tree(std::ostream& stream, const std::string& indentation) const;
   static std::string path_of(const void* module);
   friend std::ostream& operator<<(std::ostream& stream, const Module& module);

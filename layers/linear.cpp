@@ -8,8 +8,6 @@
 
 namespace gradus::nn {
 
-LinearImpl::LinearImpl(const LinearOptions& options) : Layer(options) { LinearImpl::reset(); }
-
 void LinearImpl::reset() {
   GRADUS_CHECK(options.in_features() >= 0 && options.out_features() >= 0, ValueError, "Linear from ",
                options.in_features(), " to ", options.out_features(), " features");

@@ -25,7 +25,7 @@ struct LinearOptions {
 /// y = x wᵀ + bias. Shapes: x (…, in_features), y (…, out_features). Parameters `weight` (out, in) and `bias` (out).
 struct LinearImpl : detail::Layer<LinearImpl, LinearOptions> {
   LinearImpl(int64_t in_features, int64_t out_features) : LinearImpl(LinearOptions(in_features, out_features)) {}
-  explicit LinearImpl(const LinearOptions& options);
+  explicit LinearImpl(const LinearOptions& options_) : Layer(options_) { LinearImpl::reset(); }
   void reset() override;
   void reset_parameters();
   Tensor forward(const Tensor& x);

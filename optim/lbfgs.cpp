@@ -99,24 +99,18 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
 
   Point previous = start, current = at(distance), low = start, high = start;
   int tries = 0;
-  for (;; ++tries) {
-    if (tries == kMost) {
-      low = start, high = current;
-      break;
-    }
-    if (too_high(current) || (tries > 1 && current.loss >= previous.loss)) {
-      low = previous, high = current;
-      break;
-    }
-    if (flat_enough(current)) return current;
-    if (current.slope >= 0) {
-      low = previous, high = current;
+  for (; tries < kMost; ++tries) {
+    const bool is_higher = too_high(current) || (tries > 1 && current.loss >= previous.loss);
+    if (!is_higher && flat_enough(current)) return current;
+    if (is_higher || current.slope >= 0) {
+      low = previous;
       break;
     }
     const double least = current.distance + 0.01 * (current.distance - previous.distance);
     const double next = cubic_minimum(previous, current, least, 10 * current.distance);
     previous = std::exchange(current, at(next));
   }
+  high = current;
 
   // From here on, `low` is the end of the bracket with the smaller loss, which may be the left or the right end.
   if (low.loss > high.loss) std::swap(low, high);

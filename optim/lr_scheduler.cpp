@@ -15,12 +15,13 @@ std::vector<double> rates_of(const Optimizer& optimizer) {
   return rates;
 }
 
-/// Calls the visitor with the learning rate of each group and then sets the rate, which the visitor may have changed.
+/// Calls the visitor with the learning rate of each group and sets the rates that the visitor changes.
 void visit_rates(Optimizer& optimizer, NumberVisitor& visitor) {
-  std::vector<double> rates = rates_of(optimizer);
+  const std::vector<double> rates = rates_of(optimizer);
   for (size_t group = 0; group < rates.size(); ++group) {
-    visitor("lr." + std::to_string(group), rates[group]);
-    optimizer.set_lr(group, rates[group]);
+    double rate = rates[group];
+    visitor("lr." + std::to_string(group), rate);
+    if (rate != rates[group]) optimizer.set_lr(group, rate);
   }
 }
 
@@ -88,8 +89,7 @@ StateDict LRScheduler::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
   const_cast<LRScheduler*>(this)->visit_state(writer);  // NumberWriter changes no number
-  std::vector<double> rates = get_last_lr();
-  for (size_t group = 0; group < rates.size(); ++group) writer("lr." + std::to_string(group), rates[group]);
+  visit_rates(optimizer_, writer);
   return state;
 }
 
@@ -372,21 +372,14 @@ bool ReduceLROnPlateauScheduler::is_better(double metric) const {
 
 void ReduceLROnPlateauScheduler::step(double metric) {
   ++epoch_;
-  if (is_better(metric)) {
-    best_ = metric;
-    bad_epochs_ = 0;
-  } else {
-    ++bad_epochs_;
-  }
-  if (cooldown_left_ > 0) {
-    --cooldown_left_;
-    bad_epochs_ = 0;
-  }
-  if (bad_epochs_ > patience_) {
-    reduce();
-    cooldown_left_ = cooldown_;
-    bad_epochs_ = 0;
-  }
+  const bool better = is_better(metric);
+  if (better) best_ = metric;
+  bad_epochs_ = better || cooldown_left_ > 0 ? 0 : bad_epochs_ + 1;
+  cooldown_left_ = std::max<int64_t>(cooldown_left_ - 1, 0);
+  if (bad_epochs_ <= patience_) return;
+  reduce();
+  cooldown_left_ = cooldown_;
+  bad_epochs_ = 0;
 }
 
 void ReduceLROnPlateauScheduler::reduce() {

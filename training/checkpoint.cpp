@@ -1,8 +1,8 @@
 #include <gradus/training/checkpoint.h>
 
-#include <algorithm>
 #include <bit>
 #include <filesystem>
+#include <map>
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/platform/process.h>
@@ -42,43 +42,20 @@ void check_layout(io::Metadata metadata, const std::string& path, bool any_versi
                "load(path, /*any_version=*/true) accepts that");
 }
 
-/// Collects the differences between a run and a checkpoint file for one message.
-class Differences {
- public:
-  /// Compares the entries (name and text) of the file with those of this run (`own`). If `texts_too` is false, compares
-  /// only the names.
-  void compare(const char* what, const TextDict& file, const TextDict& own, bool texts_too) {
-    for (const auto& item : own) {
-      const std::string* text = file.find(item.key());
-      if (!text) add("the file has no ", what, item.key(), "");
-      else if (texts_too && *text != item.value())
-        add("", what, item.key(), " is " + *text + " in the file, " + item.value() + " in this run");
-    }
-    for (const auto& item : file)
-      if (!own.contains(item.key())) unexpected(what, item.key());
+/// Appends the differences between the entries of a checkpoint file and those of this run (`own`) to a message. If
+/// `texts_too` is false, compares only the names.
+void compare(gradus::detail::Message& differences, const char* what, const TextDict& file, const TextDict& own,
+             bool texts_too = true) {
+  for (const auto& item : own) {
+    const std::string* text = file.find(item.key());
+    if (!text) differences << "\n  the file has no " << what << " '" << item.key() << "'";
+    else if (texts_too && *text != item.value())
+      differences << "\n  " << what << " '" << item.key() << "' is " << *text << " in the file, " << item.value()
+                  << " in this run";
   }
-  void unexpected(const char* what, const std::string& name) { add("this run has no ", what, name, ""); }
-  void check(const std::string& path) const {
-    GRADUS_CHECK(text_.empty(), ValueError, "'", path, "' comes from another run:", text_);
-  }
-
- private:
-  void add(const char* before, const char* what, const std::string& name, const std::string& after) {
-    text_ << "\n  " << before << what << " '" << name << "'" << after;
-  }
-  gradus::detail::Message text_;
-};
-
-}  // namespace
-
-std::string detail::type_name(const std::type_info& type) {
-  const std::string name = platform::demangled(type);
-  return name.substr(0, name.find('<'));
+  for (const auto& item : file)
+    if (!own.contains(item.key())) differences << "\n  this run has no " << what << " '" << item.key() << "'";
 }
-
-// ---- Content of a checkpoint ----
-
-namespace {
 
 template <class Names>
 void check_name(const std::string& name, const char* what, const Names& taken) {
@@ -89,6 +66,13 @@ void check_name(const std::string& name, const char* what, const Names& taken) {
 }
 
 }  // namespace
+
+std::string detail::type_name(const std::type_info& type) {
+  const std::string name = platform::demangled(type);
+  return name.substr(0, name.find('<'));
+}
+
+// ---- Content of a checkpoint ----
 
 Checkpoint& Checkpoint::add(const std::string& name, std::string kind, std::function<State()> save,
                             std::function<void(const State&)> load) {
@@ -192,16 +176,16 @@ void Checkpoint::take(const io::Safetensors& file, const std::string& path) {
   const std::string title = "load checkpoint '" + path + "'";
   {
     const OpContext context(title.c_str());
-    Differences differences;
-    differences.compare("setting", with_prefix(file.metadata, kSetting), settings_, true);
+    gradus::detail::Message differences;
+    compare(differences, "setting", with_prefix(file.metadata, kSetting), settings_);
     TextDict kinds, values;
     for (const Part& part : parts_) kinds.append(part.name, part.kind);
     for (const Value& value : values_) values.append(value.name, "");
-    differences.compare("part", with_prefix(file.metadata, kKind), kinds, true);
-    differences.compare("value", with_prefix(file.metadata, kValue), values, false);
+    compare(differences, "part", with_prefix(file.metadata, kKind), kinds);
+    compare(differences, "value", with_prefix(file.metadata, kValue), values, /*texts_too=*/false);
     for (const auto& [name, array] : file.tensors)
-      if (!kinds.contains(name.substr(0, name.find('.')))) differences.unexpected("tensor", name);
-    differences.check(path);
+      if (!kinds.contains(name.substr(0, name.find('.')))) differences << "\n  this run has no tensor '" << name << "'";
+    GRADUS_CHECK(differences.empty(), ValueError, "'", path, "' comes from another run:", differences);
   }
 
   // The code below changes parts. It keeps their old states, and restores them if a later part does not match.
@@ -247,15 +231,16 @@ TextDict Checkpoint::values_of(const std::string& path) {
 
 namespace {
 
-const std::string kPrefix = "step-", kSuffix = ".safetensors";
+const std::string kPrefix = "step-";
+
+std::string file_name(int64_t step) { return kPrefix + std::to_string(step) + ".safetensors"; }
 
 /// Returns the step in the name of a file, or -1 for another name.
 int64_t step_of(const std::string& name) {
   int64_t step = -1;
-  if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix) || name.size() <= kPrefix.size() + kSuffix.size())
-    return -1;
-  const std::string number = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
-  return detail::from_text(number, step) && std::to_string(step) == number ? step : -1;
+  if (!name.starts_with(kPrefix)) return -1;
+  const std::string number = name.substr(kPrefix.size(), name.find('.') - kPrefix.size());
+  return detail::from_text(number, step) && file_name(step) == name ? step : -1;
 }
 
 }  // namespace
@@ -278,7 +263,7 @@ void Rotation::save(int64_t step, std::optional<double> figure) {
     best_figure_ = *figure;
     checkpoint_.save(best_path());
   }
-  checkpoint_.save(directory_ + "/" + kPrefix + std::to_string(step) + kSuffix);
+  checkpoint_.save(directory_ + "/" + file_name(step));
   const std::vector<std::string> saved = files();
   for (size_t i = 0; i + static_cast<size_t>(options_.keep_last()) < saved.size(); ++i)
     std::filesystem::remove(saved[i], error);  // errors are ignored: the next save tries to remove the file again
@@ -294,13 +279,12 @@ bool Rotation::load_latest() {
 bool Rotation::load_best() { return checkpoint_.load_if_there(best_path()); }
 
 std::vector<std::string> Rotation::files() const {
-  std::vector<std::pair<int64_t, std::string>> found;
+  std::map<int64_t, std::string> found;
   std::error_code error;  // ignored: if the folder does not exist, there are no files
   for (std::filesystem::directory_iterator entry(directory_, error), end; !error && entry != end;
        entry.increment(error))
     if (const int64_t step = step_of(entry->path().filename().string()); step >= 0)
-      found.emplace_back(step, entry->path().string());
-  std::sort(found.begin(), found.end());
+      found.emplace(step, entry->path().string());
   std::vector<std::string> paths;
   for (auto& [step, path] : found) paths.push_back(std::move(path));
   return paths;

@@ -108,9 +108,8 @@ Parts recompute_within(const PlannedModel& model, const Shape& input_shape, opti
     for (size_t begin = 0; begin < size; ++begin)
       for (size_t end = begin + 1; end <= size; ++end) reported.add_if_it_saves({module, begin, end}, candidates);
   for (const std::string& module : reported.others) reported.add_if_it_saves({module}, candidates);
-  std::stable_sort(candidates.begin(), candidates.end(), [](const RecomputedPart& a, const RecomputedPart& b) {
-    return a.flops / static_cast<double>(a.saved) < b.flops / static_cast<double>(b.saved);
-  });
+  const auto flops_per_byte = [](const RecomputedPart& part) { return part.flops / static_cast<double>(part.saved); };
+  std::ranges::stable_sort(candidates, {}, flops_per_byte);
   for (const RecomputedPart& candidate : candidates) {
     const std::optional<Parts> more = with(chosen, candidate);
     if (!more) continue;

@@ -13,11 +13,7 @@ namespace gradus::training {
 
 // ---- EarlyStopping ----
 
-namespace {
-
-const std::string kModel = "model.";
-
-}  // namespace
+static const std::string kModel = "model.";
 
 double detail::worst_figure(Mode mode) {
   return std::numeric_limits<double>::infinity() * (mode == Mode::min ? 1 : -1);

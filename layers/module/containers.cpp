@@ -13,8 +13,6 @@ void detail::fail_argument_count(const Module& module, size_t most, size_t given
               " arguments (fewer where parameters have defaults), ", "got ", given);
 }
 
-Tensor AnyModule::operator()(const Tensor& x) const { return forward(x); }
-
 AnyValue AnyModule::forward_any(std::span<AnyValue> values) const {
   GRADUS_CHECK(module_, ValueError, "cannot call forward of an empty AnyModule");
   if (any_forward_) return any_forward_(*module_, values);

@@ -162,7 +162,7 @@ class AnyModule {
   }
   /// Calls the module with arguments and a result of any type.
   AnyValue forward_any(std::span<AnyValue> values) const;
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(const Tensor& x) const { return forward(x); }
 
   /// True if it holds no module.
   bool is_empty() const { return module_ == nullptr; }

@@ -39,26 +39,6 @@ double xavier_deviation(const Tensor& tensor, double gain) {
   return fans == 0 ? 0.0 : gain * std::sqrt(2.0 / static_cast<double>(fans));
 }
 
-}  // namespace
-
-Tensor constant_(Tensor tensor, const Scalar& value) {
-  NoGradGuard no_grad;
-  return tensor.fill_(value);
-}
-Tensor zeros_(Tensor tensor) { return constant_(std::move(tensor), 0); }
-Tensor ones_(Tensor tensor) { return constant_(std::move(tensor), 1); }
-
-Tensor uniform_(Tensor tensor, double low, double high) {
-  NoGradGuard no_grad;
-  return tensor.uniform_(low, high);
-}
-Tensor normal_(Tensor tensor, double mean, double std) {
-  NoGradGuard no_grad;
-  return tensor.normal_(mean, std);
-}
-
-namespace {
-
 double normal_cdf(double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); }
 
 /// Returns the x with normal_cdf(x) = p for 0 < p < 1: Winitzki's closed form ("A handy approximation for the error
@@ -93,6 +73,22 @@ void orthonormalize_columns(double* q, int64_t rows, int64_t columns) {
 }
 
 }  // namespace
+
+Tensor constant_(Tensor tensor, const Scalar& value) {
+  NoGradGuard no_grad;
+  return tensor.fill_(value);
+}
+Tensor zeros_(Tensor tensor) { return constant_(std::move(tensor), 0); }
+Tensor ones_(Tensor tensor) { return constant_(std::move(tensor), 1); }
+
+Tensor uniform_(Tensor tensor, double low, double high) {
+  NoGradGuard no_grad;
+  return tensor.uniform_(low, high);
+}
+Tensor normal_(Tensor tensor, double mean, double std) {
+  NoGradGuard no_grad;
+  return tensor.normal_(mean, std);
+}
 
 Tensor trunc_normal_(Tensor tensor, double mean, double std, double low, double high) {
   GRADUS_CHECK(low <= high && std > 0, ValueError, "trunc_normal_ needs low <= high and std > 0, got [", low, ", ",

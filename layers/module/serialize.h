@@ -50,9 +50,6 @@ StateDict stored_state(const io::Safetensors& file, const std::string& prefix, c
 }  // namespace detail
 }  // namespace nn
 
-using nn::load;
-using nn::load_safetensors;
-using nn::save;
-using nn::save_safetensors;
+using nn::load, nn::load_safetensors, nn::save, nn::save_safetensors;
 
 }  // namespace gradus

@@ -207,13 +207,13 @@ using gradus::silu, gradus::softsign, gradus::tanh, gradus::tanhshrink;
 // ---- Layers ----
 
 /// y = max(x, 0).
-GRADUS_LAYER(ReLU, detail::FunctionLayer<ReLUImpl, functional::relu>);
+GRADUS_LAYER(ReLU, FunctionLayer, functional::relu);
 
 /// y = min(max(x, 0), 6).
-GRADUS_LAYER(ReLU6, detail::FunctionLayer<ReLU6Impl, functional::relu6>);
+GRADUS_LAYER(ReLU6, FunctionLayer, functional::relu6);
 
 /// y = x for x > 0, else negative_slope x.
-GRADUS_LAYER(LeakyReLU, detail::FunctionLayer<LeakyReLUImpl, functional::leaky_relu>);
+GRADUS_LAYER(LeakyReLU, FunctionLayer, functional::leaky_relu);
 
 /// y = x for x > 0, else r x. In training, r is drawn uniformly from [lower, upper) for each element. In evaluation, r
 /// is the mean of lower and upper.
@@ -228,38 +228,38 @@ struct RReLUImpl : detail::Layer<RReLUImpl, RReLUOptions> {
 GRADUS_MODULE(RReLU);
 
 /// y = x for x > 0, else alpha (exp(x) - 1).
-GRADUS_LAYER(ELU, detail::FunctionLayer<ELUImpl, functional::elu>);
+GRADUS_LAYER(ELU, FunctionLayer, functional::elu);
 
 /// ELU scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017).
-GRADUS_LAYER(SELU, detail::FunctionLayer<SELUImpl, functional::selu>);
+GRADUS_LAYER(SELU, FunctionLayer, functional::selu);
 
 /// y = x for x > 0, else alpha (exp(x / alpha) - 1).
-GRADUS_LAYER(CELU, detail::FunctionLayer<CELUImpl, functional::celu>);
+GRADUS_LAYER(CELU, FunctionLayer, functional::celu);
 
 /// y = x Phi(x), where Phi is the cumulative distribution function of the standard normal distribution. The option
 /// `approximate` is "none" or "tanh".
-GRADUS_LAYER(GELU, detail::FunctionLayer<GELUImpl, functional::gelu>);
+GRADUS_LAYER(GELU, FunctionLayer, functional::gelu);
 
 /// y = x sigmoid(x).
-GRADUS_LAYER(SiLU, detail::FunctionLayer<SiLUImpl, functional::silu>);
+GRADUS_LAYER(SiLU, FunctionLayer, functional::silu);
 
 /// y = x tanh(softplus(x)).
-GRADUS_LAYER(Mish, detail::FunctionLayer<MishImpl, functional::mish>);
+GRADUS_LAYER(Mish, FunctionLayer, functional::mish);
 
 /// y = log(1 + exp(beta x)) / beta, but y = x where beta x > threshold.
-GRADUS_LAYER(Softplus, detail::FunctionLayer<SoftplusImpl, functional::softplus>);
+GRADUS_LAYER(Softplus, FunctionLayer, functional::softplus);
 
 /// y = x / (1 + |x|).
-GRADUS_LAYER(Softsign, detail::FunctionLayer<SoftsignImpl, functional::softsign>);
+GRADUS_LAYER(Softsign, FunctionLayer, functional::softsign);
 
 /// y = x moved towards 0 by lambda, and y = 0 within [-lambda, lambda].
-GRADUS_LAYER(Softshrink, detail::FunctionLayer<SoftshrinkImpl, functional::softshrink>);
+GRADUS_LAYER(Softshrink, FunctionLayer, functional::softshrink);
 
 /// y = x outside of [-lambda, lambda], else 0.
-GRADUS_LAYER(Hardshrink, detail::FunctionLayer<HardshrinkImpl, functional::hardshrink>);
+GRADUS_LAYER(Hardshrink, FunctionLayer, functional::hardshrink);
 
 /// y = x - tanh(x).
-GRADUS_LAYER(Tanhshrink, detail::FunctionLayer<TanhshrinkImpl, functional::tanhshrink>);
+GRADUS_LAYER(Tanhshrink, FunctionLayer, functional::tanhshrink);
 
 /// y = x clamped to [min_val, max_val]. An empty range is a ValueError.
 struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> {
@@ -272,10 +272,10 @@ struct HardtanhImpl : detail::FunctionLayer<HardtanhImpl, functional::hardtanh> 
 GRADUS_MODULE(Hardtanh);
 
 /// y = relu6(x + 3) / 6.
-GRADUS_LAYER(Hardsigmoid, detail::FunctionLayer<HardsigmoidImpl, functional::hardsigmoid>);
+GRADUS_LAYER(Hardsigmoid, FunctionLayer, functional::hardsigmoid);
 
 /// y = x relu6(x + 3) / 6.
-GRADUS_LAYER(Hardswish, detail::FunctionLayer<HardswishImpl, functional::hardswish>);
+GRADUS_LAYER(Hardswish, FunctionLayer, functional::hardswish);
 
 /// y = x where x > threshold, else value.
 struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
@@ -285,24 +285,24 @@ struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshol
 GRADUS_MODULE(Threshold);
 
 /// y = 1 / (1 + exp(-x)).
-GRADUS_LAYER(Sigmoid, detail::FunctionLayer<SigmoidImpl, functional::sigmoid>);
+GRADUS_LAYER(Sigmoid, FunctionLayer, functional::sigmoid);
 
 /// y = log(sigmoid(x)), computed without overflow.
-GRADUS_LAYER(LogSigmoid, detail::FunctionLayer<LogSigmoidImpl, functional::logsigmoid>);
+GRADUS_LAYER(LogSigmoid, FunctionLayer, functional::logsigmoid);
 
-GRADUS_LAYER(Tanh, detail::FunctionLayer<TanhImpl, functional::tanh>);
+GRADUS_LAYER(Tanh, FunctionLayer, functional::tanh);
 
 /// y = a sigmoid(b), where a and b are the halves of x along dim.
-GRADUS_LAYER(GLU, detail::FunctionLayer<GLUImpl, functional::glu>);
+GRADUS_LAYER(GLU, FunctionLayer, functional::glu);
 
 /// y = exp(x) / sum(exp(x)) along dim.
-GRADUS_LAYER(Softmax, detail::FunctionLayer<SoftmaxImpl, functional::softmax>);
+GRADUS_LAYER(Softmax, FunctionLayer, functional::softmax);
 
 /// y = softmax(-x) along dim.
-GRADUS_LAYER(Softmin, detail::FunctionLayer<SoftminImpl, functional::softmin>);
+GRADUS_LAYER(Softmin, FunctionLayer, functional::softmin);
 
 /// y = log(softmax(x)) along dim, computed without overflow.
-GRADUS_LAYER(LogSoftmax, detail::FunctionLayer<LogSoftmaxImpl, functional::log_softmax>);
+GRADUS_LAYER(LogSoftmax, FunctionLayer, functional::log_softmax);
 
 /// Softmax over the channels of images (N, C, H, W) or (C, H, W).
 struct Softmax2dImpl : detail::Layer<Softmax2dImpl> {

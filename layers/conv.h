@@ -168,23 +168,23 @@ struct ConvTransposeLayer : LayerOf<Derived, ConvBase<ConvTransposeOptions<D>>> 
 
 /// Cross-correlation of sequences: x (N, in, L) to (N, out, P) with P = (L + 2 padding - dilation (kernel - 1) - 1) /
 /// stride + 1. Parameter `weight` (out, in / groups, kernel).
-GRADUS_LAYER(Conv1d, detail::ConvLayer<Conv1dImpl, 1, conv1d>);
+GRADUS_LAYER(Conv1d, ConvLayer, 1, conv1d);
 
 /// Cross-correlation of images: x (N, in, H, W) to (N, out, P, Q), with P and Q as in Conv1d. Parameter `weight` (out,
 /// in / groups, height, width).
-GRADUS_LAYER(Conv2d, detail::ConvLayer<Conv2dImpl, 2, conv2d>);
+GRADUS_LAYER(Conv2d, ConvLayer, 2, conv2d);
 
 /// relu(Conv2d(x)), in one kernel forward and one kernel backward if the backend has them. Parameters as in Conv2d.
-GRADUS_LAYER(ConvReLU2d, detail::ConvLayer<ConvReLU2dImpl, 2, conv2d_relu>);
+GRADUS_LAYER(ConvReLU2d, ConvLayer, 2, conv2d_relu);
 
 /// The transpose of Conv1d: x (N, in, L) to (N, out, P) with P = (L - 1) stride - 2 padding + dilation (kernel - 1) +
 /// output_padding + 1. Parameter `weight` (in, out / groups, kernel). If forward gets an output_size, output_padding is
 /// chosen to produce it.
-GRADUS_LAYER(ConvTranspose1d, detail::ConvTransposeLayer<ConvTranspose1dImpl, 1, conv_transpose1d>);
+GRADUS_LAYER(ConvTranspose1d, ConvTransposeLayer, 1, conv_transpose1d);
 
 /// The transpose of Conv2d: x (N, in, H, W) to (N, out, P, Q), with P and Q as in ConvTranspose1d. Parameter `weight`
 /// (in, out / groups, height, width).
-GRADUS_LAYER(ConvTranspose2d, detail::ConvTransposeLayer<ConvTranspose2dImpl, 2, conv_transpose2d>);
+GRADUS_LAYER(ConvTranspose2d, ConvTransposeLayer, 2, conv_transpose2d);
 
 }  // namespace nn
 }  // namespace gradus

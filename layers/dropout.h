@@ -70,18 +70,16 @@ struct DropoutLayer : Layer<Derived, DropoutOptions> {
 }  // namespace detail
 
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p).
-GRADUS_LAYER(Dropout, detail::DropoutLayer<DropoutImpl, functional::DropoutFuncOptions, functional::dropout>);
+GRADUS_LAYER(Dropout, DropoutLayer, functional::DropoutFuncOptions, functional::dropout);
 
 /// Drops whole channels of x (N, C, H, W) or (C, H, W).
-GRADUS_LAYER(Dropout2d, detail::DropoutLayer<Dropout2dImpl, functional::Dropout2dFuncOptions, functional::dropout2d>);
+GRADUS_LAYER(Dropout2d, DropoutLayer, functional::Dropout2dFuncOptions, functional::dropout2d);
 
 /// Drops elements of x so that a mean of 0 and a variance of 1 are preserved, for nets with SELU.
-GRADUS_LAYER(AlphaDropout,
-             detail::DropoutLayer<AlphaDropoutImpl, functional::AlphaDropoutFuncOptions, functional::alpha_dropout>);
+GRADUS_LAYER(AlphaDropout, DropoutLayer, functional::AlphaDropoutFuncOptions, functional::alpha_dropout);
 
 /// Like AlphaDropout, but drops whole channels of x (N, C, …).
-GRADUS_LAYER(FeatureAlphaDropout,
-             detail::DropoutLayer<FeatureAlphaDropoutImpl, functional::FeatureAlphaDropoutFuncOptions,
-                                  functional::feature_alpha_dropout>);
+GRADUS_LAYER(FeatureAlphaDropout, DropoutLayer, functional::FeatureAlphaDropoutFuncOptions,
+             functional::feature_alpha_dropout);
 
 }  // namespace gradus::nn

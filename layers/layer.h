@@ -99,7 +99,7 @@ struct LayerOf : Cloneable<Derived, Base> {
 
 /// Base of layers whose forward(x…) is kFunction(x…, options, where), or kFunction(x…, where) without options. The
 /// specialisations take the number of tensors x from the parameters of the function:
-///   GRADUS_LAYER(ELU, detail::FunctionLayer<ELUImpl, functional::elu>);
+///   GRADUS_LAYER(ELU, FunctionLayer, functional::elu);
 template <class Derived, auto kFunction, class Function = std::remove_pointer_t<decltype(kFunction)>, class... Tensors>
 struct FunctionLayer;
 
@@ -130,12 +130,13 @@ struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derive
 
 }  // namespace detail
 
-/// Declares the layer NameImpl, which inherits all members and constructors of a base, and its holder Name.
-#define GRADUS_LAYER(Name, ...)     \
-  struct Name##Impl : __VA_ARGS__ { \
-    using LayerBase = __VA_ARGS__;  \
-    using LayerBase::LayerBase;     \
-  };                                \
+/// Declares the layer NameImpl, which inherits all members and constructors of detail::Base<NameImpl, …>, and its holder
+/// Name.
+#define GRADUS_LAYER(Name, Base, ...)                         \
+  struct Name##Impl : detail::Base<Name##Impl, __VA_ARGS__> { \
+    using LayerBase = detail::Base<Name##Impl, __VA_ARGS__>;  \
+    using LayerBase::LayerBase;                               \
+  };                                                          \
   GRADUS_MODULE(Name)
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).

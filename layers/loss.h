@@ -234,70 +234,68 @@ inline Tensor cross_entropy(const Tensor& x, const Tensor& target, const CrossEn
 // ---- Layers ----
 
 /// y = a · b / (max(|a|, eps) max(|b|, eps)) along `dim`.
-GRADUS_LAYER(CosineSimilarity, detail::FunctionLayer<CosineSimilarityImpl, functional::cosine_similarity>);
+GRADUS_LAYER(CosineSimilarity, FunctionLayer, functional::cosine_similarity);
 
 /// y = the p-norm of a - b + eps along the last dimension.
-GRADUS_LAYER(PairwiseDistance, detail::FunctionLayer<PairwiseDistanceImpl, functional::pairwise_distance>);
+GRADUS_LAYER(PairwiseDistance, FunctionLayer, functional::pairwise_distance);
 
 /// loss = (x - target)².
-GRADUS_LAYER(MSELoss, detail::FunctionLayer<MSELossImpl, functional::mse_loss>);
+GRADUS_LAYER(MSELoss, FunctionLayer, functional::mse_loss);
 
 /// loss = |x - target|.
-GRADUS_LAYER(L1Loss, detail::FunctionLayer<L1LossImpl, functional::l1_loss>);
+GRADUS_LAYER(L1Loss, FunctionLayer, functional::l1_loss);
 
 /// With d = |x - target|: loss = d² / (2 beta) where d < beta, else d - beta / 2.
-GRADUS_LAYER(SmoothL1Loss, detail::FunctionLayer<SmoothL1LossImpl, functional::smooth_l1_loss>);
+GRADUS_LAYER(SmoothL1Loss, FunctionLayer, functional::smooth_l1_loss);
 
 /// With d = |x - target|: loss = d² / 2 where d <= delta, else delta (d - delta / 2).
-GRADUS_LAYER(HuberLoss, detail::FunctionLayer<HuberLossImpl, functional::huber_loss>);
+GRADUS_LAYER(HuberLoss, FunctionLayer, functional::huber_loss);
 
 /// loss = exp(x) - target x with log_input, else x - target log(x + eps). The option `full` adds Stirling's
 /// approximation of log(target!).
-GRADUS_LAYER(PoissonNLLLoss, detail::FunctionLayer<PoissonNLLLossImpl, functional::poisson_nll_loss>);
+GRADUS_LAYER(PoissonNLLLoss, FunctionLayer, functional::poisson_nll_loss);
 
 /// loss = -weight (target log x + (1 - target) log(1 - x)) for probabilities x.
-GRADUS_LAYER(BCELoss, detail::FunctionLayer<BCELossImpl, functional::binary_cross_entropy>);
+GRADUS_LAYER(BCELoss, FunctionLayer, functional::binary_cross_entropy);
 
 /// The BCELoss of sigmoid(x), computed without overflow for large x. pos_weight multiplies the term target
 /// log(sigmoid(x)).
-GRADUS_LAYER(BCEWithLogitsLoss,
-             detail::FunctionLayer<BCEWithLogitsLossImpl, functional::binary_cross_entropy_with_logits>);
+GRADUS_LAYER(BCEWithLogitsLoss, FunctionLayer, functional::binary_cross_entropy_with_logits);
 
 /// loss = target (log target - x) for log-probabilities x. With log_target, target contains logarithms of probabilities
 /// too.
-GRADUS_LAYER(KLDivLoss, detail::FunctionLayer<KLDivLossImpl, functional::kl_div>);
+GRADUS_LAYER(KLDivLoss, FunctionLayer, functional::kl_div);
 
 /// loss = log(1 + exp(-target x)), where target is 1 or -1.
-GRADUS_LAYER(SoftMarginLoss, detail::FunctionLayer<SoftMarginLossImpl, functional::soft_margin_loss>);
+GRADUS_LAYER(SoftMarginLoss, FunctionLayer, functional::soft_margin_loss);
 
 /// loss = mean over the C classes of weight times BCEWithLogitsLoss, for x (…, C).
-GRADUS_LAYER(MultiLabelSoftMarginLoss,
-             detail::FunctionLayer<MultiLabelSoftMarginLossImpl, functional::multilabel_soft_margin_loss>);
+GRADUS_LAYER(MultiLabelSoftMarginLoss, FunctionLayer, functional::multilabel_soft_margin_loss);
 
 /// loss = x where target is 1, max(0, margin - x) where target is -1.
-GRADUS_LAYER(HingeEmbeddingLoss, detail::FunctionLayer<HingeEmbeddingLossImpl, functional::hinge_embedding_loss>);
+GRADUS_LAYER(HingeEmbeddingLoss, FunctionLayer, functional::hinge_embedding_loss);
 
 /// loss = max(0, -target (x1 - x2) + margin), where target is 1 or -1.
-GRADUS_LAYER(MarginRankingLoss, detail::FunctionLayer<MarginRankingLossImpl, functional::margin_ranking_loss>);
+GRADUS_LAYER(MarginRankingLoss, FunctionLayer, functional::margin_ranking_loss);
 
 /// loss = max(0, |anchor - positive| - |anchor - negative| + margin) with the p-norm. With swap, |positive - negative|
 /// replaces |anchor - negative| where it is smaller.
-GRADUS_LAYER(TripletMarginLoss, detail::FunctionLayer<TripletMarginLossImpl, functional::triplet_margin_loss>);
+GRADUS_LAYER(TripletMarginLoss, FunctionLayer, functional::triplet_margin_loss);
 
 /// loss = 1 - cos(x1, x2) where target is 1, max(0, cos(x1, x2) - margin) where target is -1.
-GRADUS_LAYER(CosineEmbeddingLoss, detail::FunctionLayer<CosineEmbeddingLossImpl, functional::cosine_embedding_loss>);
+GRADUS_LAYER(CosineEmbeddingLoss, FunctionLayer, functional::cosine_embedding_loss);
 
 /// loss = weight[target] max(0, margin - x[target] + x[i])^p, summed over all classes i except target and divided by
 /// the number of classes.
-GRADUS_LAYER(MultiMarginLoss, detail::FunctionLayer<MultiMarginLossImpl, functional::multi_margin_loss>);
+GRADUS_LAYER(MultiMarginLoss, FunctionLayer, functional::multi_margin_loss);
 
 /// loss = -x[target] for log-probabilities x (N, C, …) and int64 classes target (N, …). Targets equal to ignore_index
 /// are skipped. If weight (C) is set, each loss is multiplied by weight[target].
-GRADUS_LAYER(NLLLoss, detail::FunctionLayer<NLLLossImpl, functional::nll_loss>);
+GRADUS_LAYER(NLLLoss, FunctionLayer, functional::nll_loss);
 
 /// The NLLLoss of log_softmax(x). target may also contain class probabilities in x's shape. With label_smoothing e, the
 /// target class has probability 1 - e + e / C and every other class e / C.
-GRADUS_LAYER(CrossEntropyLoss, detail::FunctionLayer<CrossEntropyLossImpl, functional::cross_entropy>);
+GRADUS_LAYER(CrossEntropyLoss, FunctionLayer, functional::cross_entropy);
 
 }  // namespace nn
 }  // namespace gradus

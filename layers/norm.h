@@ -233,6 +233,6 @@ struct GroupNormImpl : detail::Layer<GroupNormImpl, GroupNormOptions> {
 GRADUS_MODULE(GroupNorm);
 
 /// x / (k + alpha avg(x²))^beta, where avg is the average over `size` neighbouring channels.
-GRADUS_LAYER(LocalResponseNorm, detail::FunctionLayer<LocalResponseNormImpl, functional::local_response_norm>);
+GRADUS_LAYER(LocalResponseNorm, FunctionLayer, functional::local_response_norm);
 
 }  // namespace gradus::nn

@@ -154,28 +154,26 @@ struct MaxPoolLayer : FunctionLayer<Derived, kFunction> {
 }  // namespace detail
 
 /// Maximum over windows.
-GRADUS_LAYER(MaxPool1d,
-             detail::MaxPoolLayer<MaxPool1dImpl, functional::max_pool1d, functional::max_pool1d_with_indices>);
+GRADUS_LAYER(MaxPool1d, MaxPoolLayer, functional::max_pool1d, functional::max_pool1d_with_indices);
 
 /// Maximum over windows.
-GRADUS_LAYER(MaxPool2d,
-             detail::MaxPoolLayer<MaxPool2dImpl, functional::max_pool2d, functional::max_pool2d_with_indices>);
+GRADUS_LAYER(MaxPool2d, MaxPoolLayer, functional::max_pool2d, functional::max_pool2d_with_indices);
 
 /// Mean over windows.
-GRADUS_LAYER(AvgPool1d, detail::FunctionLayer<AvgPool1dImpl, functional::avg_pool1d>);
+GRADUS_LAYER(AvgPool1d, FunctionLayer, functional::avg_pool1d);
 
 /// Mean over windows.
-GRADUS_LAYER(AvgPool2d, detail::FunctionLayer<AvgPool2dImpl, functional::avg_pool2d>);
+GRADUS_LAYER(AvgPool2d, FunctionLayer, functional::avg_pool2d);
 
 /// Mean over windows that divide the input into output_size parts.
-GRADUS_LAYER(AdaptiveAvgPool1d, detail::FunctionLayer<AdaptiveAvgPool1dImpl, functional::adaptive_avg_pool1d>);
+GRADUS_LAYER(AdaptiveAvgPool1d, FunctionLayer, functional::adaptive_avg_pool1d);
 
-GRADUS_LAYER(AdaptiveAvgPool2d, detail::FunctionLayer<AdaptiveAvgPool2dImpl, functional::adaptive_avg_pool2d>);
+GRADUS_LAYER(AdaptiveAvgPool2d, FunctionLayer, functional::adaptive_avg_pool2d);
 
-GRADUS_LAYER(AdaptiveMaxPool1d, detail::MaxPoolLayer<AdaptiveMaxPool1dImpl, functional::adaptive_max_pool1d,
-                                                     functional::adaptive_max_pool1d_with_indices>);
+GRADUS_LAYER(AdaptiveMaxPool1d, MaxPoolLayer, functional::adaptive_max_pool1d,
+             functional::adaptive_max_pool1d_with_indices);
 
-GRADUS_LAYER(AdaptiveMaxPool2d, detail::MaxPoolLayer<AdaptiveMaxPool2dImpl, functional::adaptive_max_pool2d,
-                                                     functional::adaptive_max_pool2d_with_indices>);
+GRADUS_LAYER(AdaptiveMaxPool2d, MaxPoolLayer, functional::adaptive_max_pool2d,
+             functional::adaptive_max_pool2d_with_indices);
 
 }  // namespace gradus::nn

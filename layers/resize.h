@@ -181,37 +181,37 @@ struct PadLayer : Layer<Derived, Options> {
 }  // namespace detail
 
 /// Adds `value` at both ends of x (…, L).
-GRADUS_LAYER(ConstantPad1d, detail::PadLayer<ConstantPad1dImpl, ConstantPad1dOptions, PadMode::constant>);
+GRADUS_LAYER(ConstantPad1d, PadLayer, ConstantPad1dOptions, PadMode::constant);
 
 /// Surrounds x (…, H, W) with `value`.
-GRADUS_LAYER(ConstantPad2d, detail::PadLayer<ConstantPad2dImpl, ConstantPad2dOptions, PadMode::constant>);
+GRADUS_LAYER(ConstantPad2d, PadLayer, ConstantPad2dOptions, PadMode::constant);
 
 /// Surrounds x (…, H, W) with zeros.
-GRADUS_LAYER(ZeroPad2d, detail::PadLayer<ZeroPad2dImpl, ZeroPad2dOptions, PadMode::constant>);
+GRADUS_LAYER(ZeroPad2d, PadLayer, ZeroPad2dOptions, PadMode::constant);
 
 /// Extends x (…, L) by mirroring it at its ends.
-GRADUS_LAYER(ReflectionPad1d, detail::PadLayer<ReflectionPad1dImpl, ReflectionPad1dOptions, PadMode::reflect>);
+GRADUS_LAYER(ReflectionPad1d, PadLayer, ReflectionPad1dOptions, PadMode::reflect);
 
 /// Extends x (…, H, W) by mirroring it at its edges.
-GRADUS_LAYER(ReflectionPad2d, detail::PadLayer<ReflectionPad2dImpl, ReflectionPad2dOptions, PadMode::reflect>);
+GRADUS_LAYER(ReflectionPad2d, PadLayer, ReflectionPad2dOptions, PadMode::reflect);
 
 /// Extends x (…, L) by repeating its end elements.
-GRADUS_LAYER(ReplicationPad1d, detail::PadLayer<ReplicationPad1dImpl, ReplicationPad1dOptions, PadMode::replicate>);
+GRADUS_LAYER(ReplicationPad1d, PadLayer, ReplicationPad1dOptions, PadMode::replicate);
 
 /// Extends x (…, H, W) by repeating its edge pixels.
-GRADUS_LAYER(ReplicationPad2d, detail::PadLayer<ReplicationPad2dImpl, ReplicationPad2dOptions, PadMode::replicate>);
+GRADUS_LAYER(ReplicationPad2d, PadLayer, ReplicationPad2dOptions, PadMode::replicate);
 
 /// Resizes x (N, C, L) or (N, C, H, W) as interpolate() in autograd/ops/nn/image.h does.
-GRADUS_LAYER(Upsample, detail::FunctionLayer<UpsampleImpl, functional::interpolate>);
+GRADUS_LAYER(Upsample, FunctionLayer, functional::interpolate);
 
 /// Rearranges x (…, C r r, H, W) to (…, C, H r, W r), where r is upscale_factor.
-GRADUS_LAYER(PixelShuffle, detail::FunctionLayer<PixelShuffleImpl, functional::pixel_shuffle>);
+GRADUS_LAYER(PixelShuffle, FunctionLayer, functional::pixel_shuffle);
 
 /// The inverse of PixelShuffle: rearranges x (…, C, H r, W r) to (…, C r r, H, W), where r is downscale_factor.
-GRADUS_LAYER(PixelUnshuffle, detail::FunctionLayer<PixelUnshuffleImpl, functional::pixel_unshuffle>);
+GRADUS_LAYER(PixelUnshuffle, FunctionLayer, functional::pixel_unshuffle);
 
 /// Copies each window of x (N, C, H, W) to a column of the result (N, C R S, windows), where (R, S) is kernel_size.
-GRADUS_LAYER(Unfold, detail::FunctionLayer<UnfoldImpl, functional::unfold>);
+GRADUS_LAYER(Unfold, FunctionLayer, functional::unfold);
 
 /// The transpose of Unfold: adds each column to its window of the result, so that overlapping windows are summed.
 struct FoldImpl : detail::FunctionLayer<FoldImpl, functional::fold> {

@@ -151,7 +151,7 @@ struct HiddenStateLayer : CellLayer<Derived, Options, RecurrentBase, kCell> {
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first.
-GRADUS_LAYER(RNN, detail::HiddenStateLayer<RNNImpl, RNNOptions, detail::Cell::rnn>);
+GRADUS_LAYER(RNN, HiddenStateLayer, RNNOptions, detail::Cell::rnn);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
 /// proj_size, h0 and output have that size instead of hidden_size.
@@ -163,7 +163,7 @@ struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-GRADUS_LAYER(GRU, detail::HiddenStateLayer<GRUImpl, GRUOptions, detail::Cell::gru>);
+GRADUS_LAYER(GRU, HiddenStateLayer, GRUOptions, detail::Cell::gru);
 
 struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {
   using CellOptions::CellOptions;
@@ -215,7 +215,7 @@ struct HiddenStateCell : CellLayer<Derived, Options, CellBase, kCell> {
 
 /// Inputs: x (N, input_size) or (input_size), and hx (N, hidden_size) or (hidden_size), zeros if undefined. Returns the
 /// next hidden state.
-GRADUS_LAYER(RNNCell, detail::HiddenStateCell<RNNCellImpl, RNNCellOptions, detail::Cell::rnn>);
+GRADUS_LAYER(RNNCell, HiddenStateCell, RNNCellOptions, detail::Cell::rnn);
 
 /// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
 struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, detail::Cell::lstm> {
@@ -226,7 +226,7 @@ struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::C
 GRADUS_MODULE(LSTMCell);
 
 /// Inputs and results as in RNNCell.
-GRADUS_LAYER(GRUCell, detail::HiddenStateCell<GRUCellImpl, GRUCellOptions, detail::Cell::gru>);
+GRADUS_LAYER(GRUCell, HiddenStateCell, GRUCellOptions, detail::Cell::gru);
 
 namespace utils::rnn {
 /// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter

@@ -102,8 +102,8 @@ def for_doxygen(path):
             not re.search(r"(///.*|template <.*>)\n$", text[:text.index(found[0])]) else found[1]), text, flags=re.M)
     # Options and holders are what a user sees, not what their macros become.
     text = re.sub(r"\bGRADUS_ARG(?:_OF\(\w+, |\()(.+), (\w+)\)", r"\1 \2", text)
-    layer = r"struct \1Impl : \2 {};\nGRADUS_MODULE(\1);"
-    text = re.sub(r"^GRADUS_LAYER\((\w+),\s*([^;]*)\);", layer, text, flags=re.M)
+    layer = r"struct \1Impl : detail::\2<\1Impl, \3> {};\nGRADUS_MODULE(\1);"
+    text = re.sub(r"^GRADUS_LAYER\((\w+),\s*(\w+),\s*([^;]*)\);", layer, text, flags=re.M)
     holder = r"/** Holds a \1Impl. */ using \1 = ModuleHolder<\1Impl>"
     text = re.sub(r"^GRADUS_MODULE\((\w+)\)", holder, text, flags=re.M)
     text = re.sub(r"^ *GRADUS_FIELDS\(.*\)\n", "", text, flags=re.M)

@@ -7,35 +7,41 @@
 
 namespace gradus::optim {
 
-namespace {
+// ---- What all schedules share ----
 
-std::vector<double> rates_of(const Optimizer& optimizer) {
+std::vector<double> detail::Schedule::get_last_lr() const {
   std::vector<double> rates;
-  for (const OptimizerParamGroup& group : optimizer.param_groups()) rates.push_back(group.options().get_lr());
+  for (const auto& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
   return rates;
 }
 
-/// Calls the visitor with the learning rate of each group and sets the rates that the visitor changes.
-void visit_rates(Optimizer& optimizer, NumberVisitor& visitor) {
-  const std::vector<double> rates = rates_of(optimizer);
+/// Also visits the groups' rates, and sets those that the visitor changes.
+void detail::Schedule::visit_numbers(NumberVisitor& visitor) {
+  visit_state(visitor);
+  const std::vector<double> rates = get_last_lr();
   for (size_t group = 0; group < rates.size(); ++group) {
     double rate = rates[group];
     visitor("lr." + std::to_string(group), rate);
-    if (rate != rates[group]) optimizer.set_lr(group, rate);
+    if (rate != rates[group]) optimizer_.set_lr(group, rate);
   }
 }
 
-/// Calls visit(visitor) with a visitor that sets numbers to their values in `state`. If `state` does not fit, sets the
-/// numbers to their values in `before` and throws.
-template <class Visit>
-void load_numbers(const StateDict& state, const StateDict& before, const Visit& visit) {
+StateDict detail::Schedule::state_dict() const {
+  StateDict state("Schedule state");
+  NumberWriter writer(state);
+  const_cast<Schedule*>(this)->visit_numbers(writer);  // NumberWriter changes no number
+  return state;
+}
+
+void detail::Schedule::load_state_dict(const StateDict& state) {
   const OpContext context("scheduler load_state_dict");
-  const auto read = [&](const StateDict& from) {
+  const auto read = [this](const StateDict& from) {
     StateReader reader(from);
     NumberReader numbers(reader);
-    visit(numbers);
+    visit_numbers(numbers);
     reader.check_all_used("schedule");
   };
+  const StateDict before = state_dict();
   try {
     read(state);
   } catch (...) {
@@ -44,17 +50,15 @@ void load_numbers(const StateDict& state, const StateDict& before, const Visit& 
   }
 }
 
-}  // namespace
+// ---- LRScheduler ----
 
-LRScheduler::LRScheduler(Optimizer& optimizer) : optimizer_(optimizer) { groups(); }
+LRScheduler::LRScheduler(Optimizer& optimizer) : Schedule(optimizer) { groups(); }
 
 size_t LRScheduler::groups() {
-  std::vector<OptimizerParamGroup>& all = optimizer_.param_groups();
+  std::vector<OptimizerParamGroup>& all = optimizer().param_groups();
   for (size_t group = bases_.size(); group < all.size(); ++group) bases_.push_back(all[group].initial_lr());
   return bases_.size();
 }
-
-std::vector<double> LRScheduler::get_last_lr() const { return rates_of(optimizer_); }
 
 void LRScheduler::check_step_count(int64_t step_count) const {
   GRADUS_CHECK(step_count >= 0, ValueError, "step_count must not be negative, got ", step_count);
@@ -65,40 +69,24 @@ void LRScheduler::step() {
   ++step_count_;
   const std::vector<double> current = get_last_lr();
   for (size_t group = 0; group < groups(); ++group)
-    optimizer_.set_lr(group, next_rate(step_count_, group, current[group]));
+    optimizer().set_lr(group, next_rate(step_count_, group, current[group]));
   moved();
 }
 
 void LRScheduler::set_step_count(int64_t step_count) {
   check_step_count(step_count);
   step_count_ = step_count;
-  for (size_t group = 0; group < groups(); ++group) optimizer_.set_lr(group, rate(step_count, group));
+  for (size_t group = 0; group < groups(); ++group) optimizer().set_lr(group, rate(step_count, group));
   moved();
 }
 
 void LRScheduler::visit_state(NumberVisitor& visitor) {
   const int64_t before = step_count_;
   visitor("step_count", step_count_);
-  for (size_t group = 0; group < bases_.size(); ++group) visitor("base_lr." + std::to_string(group), bases_[group]);
+  for (size_t group = 0; group < groups(); ++group) visitor("base_lr." + std::to_string(group), bases_[group]);
   if (step_count_ == before) return;
   check_step_count(step_count_);
   moved();
-}
-
-StateDict LRScheduler::state_dict() const {
-  StateDict state("Schedule state");
-  NumberWriter writer(state);
-  const_cast<LRScheduler*>(this)->visit_state(writer);  // NumberWriter changes no number
-  visit_rates(optimizer_, writer);
-  return state;
-}
-
-void LRScheduler::load_state_dict(const StateDict& state) {
-  groups();
-  load_numbers(state, state_dict(), [this](NumberVisitor& numbers) {
-    visit_state(numbers);
-    visit_rates(optimizer_, numbers);
-  });
 }
 
 // ---- Formulas ----
@@ -256,7 +244,6 @@ void SequentialLR::visit_state(NumberVisitor& visitor) {
     NumberVisitor prefixed([&](const std::string& name, double& value) {
       visitor("schedulers." + std::to_string(i) + "." + name, value);
     });
-    schedulers_[i]->groups();
     schedulers_[i]->visit_state(prefixed);
   }
 }
@@ -350,7 +337,7 @@ ReduceLROnPlateauScheduler::ReduceLROnPlateauScheduler(Optimizer& optimizer, Sch
                                                        int64_t patience, double threshold, ThresholdMode threshold_mode,
                                                        int64_t cooldown, std::vector<double> min_lr, double eps,
                                                        bool verbose)
-    : optimizer_(optimizer), mode_(mode), threshold_mode_(threshold_mode), factor_(factor), threshold_(threshold),
+    : Schedule(optimizer), mode_(mode), threshold_mode_(threshold_mode), factor_(factor), threshold_(threshold),
       eps_(eps), patience_(patience), cooldown_(cooldown), min_lr_(std::move(min_lr)), verbose_(verbose),
       best_(mode == min ? INFINITY : -INFINITY) {
   GRADUS_CHECK(factor > 0 && factor < 1, ValueError, "ReduceLROnPlateau: factor must be in (0, 1), got ", factor);
@@ -383,36 +370,23 @@ void ReduceLROnPlateauScheduler::step(double metric) {
 }
 
 void ReduceLROnPlateauScheduler::reduce() {
-  for (size_t group = 0; group < optimizer_.param_groups().size(); ++group) {
+  for (size_t group = 0; group < optimizer().param_groups().size(); ++group) {
     // A group that was added after construction uses the last element of min_lr.
     const double lowest = min_lr_.empty() ? 0 : min_lr_[std::min(group, min_lr_.size() - 1)];
-    const double old = optimizer_.param_groups()[group].options().get_lr(), lr = std::max(old * factor_, lowest);
+    const double old = optimizer().param_groups()[group].options().get_lr();
+    const double lr = std::max(old * factor_, lowest);
     if (old - lr <= eps_) continue;
-    optimizer_.set_lr(group, lr);
+    optimizer().set_lr(group, lr);
     if (verbose_)
       std::cout << "Epoch " << epoch_ << ": reducing learning rate of group " << group << " to " << lr << std::endl;
   }
 }
-
-std::vector<double> ReduceLROnPlateauScheduler::get_last_lr() const { return rates_of(optimizer_); }
 
 void ReduceLROnPlateauScheduler::visit_state(NumberVisitor& visitor) {
   visitor("best", best_);
   visitor("epoch", epoch_);
   visitor("bad_epochs", bad_epochs_);
   visitor("cooldown_left", cooldown_left_);
-  visit_rates(optimizer_, visitor);
-}
-
-StateDict ReduceLROnPlateauScheduler::state_dict() const {
-  StateDict state("Schedule state");
-  NumberWriter writer(state);
-  const_cast<ReduceLROnPlateauScheduler*>(this)->visit_state(writer);  // NumberWriter changes no number
-  return state;
-}
-
-void ReduceLROnPlateauScheduler::load_state_dict(const StateDict& state) {
-  load_numbers(state, state_dict(), [this](NumberVisitor& numbers) { visit_state(numbers); });
 }
 
 }  // namespace gradus::optim

@@ -14,29 +14,48 @@
 
 namespace gradus::optim {
 
+namespace detail {
+
+/// Base of all schedules: saves and loads the numbers that a schedule changes.
+class Schedule : NoCopy {
+ public:
+  virtual ~Schedule() = default;
+  /// The current rates of the groups.
+  std::vector<double> get_last_lr() const;
+  /// The state for a checkpoint, including the groups' rates: "lr.0", …, and "step_count", "base_lr.0", … of an
+  /// LRScheduler.
+  StateDict state_dict() const;
+  /// The schedule must have been made with the same arguments as the one that saved `state`. Otherwise throws a
+  /// ValueError and changes nothing.
+  void load_state_dict(const StateDict& state);
+
+ protected:
+  explicit Schedule(Optimizer& optimizer) : optimizer_(optimizer) {}
+  /// Calls the visitor with each number that step() changes, except the groups' rates.
+  virtual void visit_state(NumberVisitor& visitor) = 0;
+  Optimizer& optimizer() const { return optimizer_; }
+
+ private:
+  void visit_numbers(NumberVisitor& visitor);
+  Optimizer& optimizer_;
+};
+
+}  // namespace detail
+
 /// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch. After
 /// n calls the rate is that of epoch n; the constructor sets the rate of epoch 0. The schedule starts from the rate
 /// that the group had before any schedule was made. Each step modifies the current rate, so several schedules can act
 /// on one optimizer, and changes by the user persist. The optimizer must outlive the schedule.
 ///
 /// To write a schedule, derive from this class, implement rate(), and call begin() at the end of the constructor.
-class LRScheduler : NoCopy {
+class LRScheduler : public detail::Schedule {
  public:
   explicit LRScheduler(Optimizer& optimizer);
-  virtual ~LRScheduler() = default;
 
   virtual void step();
   int64_t step_count() const { return step_count_; }
   /// Sets the rates to those after `step_count` calls of step(), regardless of the current rates.
   virtual void set_step_count(int64_t step_count);
-  /// The current rates of the groups.
-  std::vector<double> get_last_lr() const;
-
-  /// The state for a checkpoint, including the groups' rates: "step_count", "base_lr.0", "lr.0", …
-  StateDict state_dict() const;
-  /// The schedule must have been made with the same arguments as the one that saved `state`. Otherwise throws a
-  /// ValueError and changes nothing.
-  void load_state_dict(const StateDict& state);
 
  protected:
   /// Sets the rates of epoch 0.
@@ -47,14 +66,11 @@ class LRScheduler : NoCopy {
   virtual double next_rate(int64_t step_count, size_t group, double /*current*/) const {
     return rate(step_count, group);
   }
-  /// Calls the visitor with each number that step() changes.
-  virtual void visit_state(NumberVisitor& visitor);
+  void visit_state(NumberVisitor& visitor) override;
   /// Throws if the schedule has no step with this number. Called before the schedule moves to the step.
   virtual void check_step_count(int64_t step_count) const;
   /// Called after the schedule has moved to step_count().
   virtual void moved() {}
-
-  Optimizer& optimizer() const { return optimizer_; }
   double base(size_t group) const { return bases_[group]; }
 
  private:
@@ -62,7 +78,6 @@ class LRScheduler : NoCopy {
   /// Stores the initial rates of groups that were added since the last call. Returns the number of groups.
   size_t groups();
 
-  Optimizer& optimizer_;
   std::vector<double> bases_;
   int64_t step_count_ = 0;
 };
@@ -205,7 +220,7 @@ class OneCycleLR final : public LRScheduler {
 /// all groups, one for each group, or none for 0). The metric improves if it exceeds the best metric so far by more
 /// than `threshold` (or, in mode min, falls below it), which is a fraction of the best metric (rel) or a difference
 /// (abs). The `cooldown` epochs after a reduction are not counted. A reduction by at most `eps` is not made.
-class ReduceLROnPlateauScheduler : NoCopy {
+class ReduceLROnPlateauScheduler : public detail::Schedule {
  public:
   enum SchedulerMode { min, max };
   enum ThresholdMode { rel, abs };
@@ -219,19 +234,12 @@ class ReduceLROnPlateauScheduler : NoCopy {
   /// Reports the metric of an epoch and reduces the rates if necessary. A NaN is never an improvement.
   void step(double metric);
   double best() const { return best_; }
-  std::vector<double> get_last_lr() const;
-
-  /// The state for a checkpoint, including the groups' rates.
-  StateDict state_dict() const;
-  /// Throws a ValueError and changes nothing if `state` does not fit.
-  void load_state_dict(const StateDict& state);
 
  private:
   bool is_better(double metric) const;
   void reduce();
-  void visit_state(NumberVisitor& visitor);
+  void visit_state(NumberVisitor& visitor) override;
 
-  Optimizer& optimizer_;
   SchedulerMode mode_;
   ThresholdMode threshold_mode_;
   double factor_, threshold_, eps_;

@@ -4,7 +4,6 @@
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/autograd/ops/elementwise.h>
-#include <gradus/layers/module/init.h>
 
 namespace gradus::nn {
 
@@ -22,9 +21,7 @@ Dims padding_of(const ConvTransposeOptions<D>& options) {
 int64_t size_from(const Dims& dims, int64_t) { return dims[0]; }
 Pair size_from(const Dims& dims, Pair) { return {dims[0], dims[1]}; }
 
-bool all_are(const Dims& dims, int64_t value) {
-  return std::all_of(dims.begin(), dims.end(), [value](int64_t size) { return size == value; });
-}
+bool all_are(const Dims& dims, int64_t value) { return dims == Dims::filled(dims.size(), value); }
 
 template <class Options>
 constexpr bool is_transposed = requires(const Options& options) {
@@ -54,11 +51,6 @@ void ConvBase<Options>::register_tensors() {
   weight = register_parameter("weight", empty(shape));
   bias = register_parameter("bias", options.bias() ? empty({out}) : Tensor());
   reset_parameters();
-}
-
-template <class Options>
-void ConvBase<Options>::reset_parameters() {
-  init::reset_weight_and_bias(weight, bias);
 }
 
 template <size_t D>

@@ -4,6 +4,7 @@
 #include <gradus/autograd/ops/nn/conv.h>
 #include <gradus/autograd/ops/nn/image.h>
 #include <gradus/layers/layer.h>
+#include <gradus/layers/module/init.h>
 
 namespace gradus {
 
@@ -128,7 +129,7 @@ struct ConvBase : Module {
   explicit ConvBase(const Options& options_) : options(options_) { register_tensors(); }
   ConvBase(int64_t in_channels, int64_t out_channels, typename Options::Size kernel_size)
       : ConvBase(Options(in_channels, out_channels, kernel_size)) {}
-  void reset_parameters();
+  void reset_parameters() { init::reset_weight_and_bias(weight, bias); }
 
   Options options;
   Tensor weight, bias;

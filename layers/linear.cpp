@@ -45,7 +45,8 @@ Tensor BilinearImpl::forward(const Tensor& a, const Tensor& b) {
   GRADUS_CHECK(a.dim() > 0 && b.dim() > 0 && a.size(-1) == in1 && b.size(-1) == in2, ShapeError, "inputs of shape (…, ",
                in1, ") and (…, ", in2, ") are needed, got ", a.sizes(), " and ", b.sizes());
   Shape lead = a.sizes(), other = b.sizes();
-  lead.resize(lead.size() - 1), other.resize(other.size() - 1);
+  lead.resize(lead.size() - 1);
+  other.resize(other.size() - 1);
   GRADUS_CHECK(lead == other, ShapeError, "the inputs have different leading sizes: ", a.sizes(), " and ", b.sizes());
   const int64_t rows = numel_of(lead);
   lead.push_back(out);

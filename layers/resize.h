@@ -31,6 +31,8 @@ struct PadOptions {
   PadOptions(int64_t padding) : padding_(padding) {}                         // NOLINT(google-explicit-constructor)
   PadOptions(std::initializer_list<int64_t> padding) : padding_(padding) {}  // NOLINT(google-explicit-constructor)
   void print(detail::LayerPrinter& printer) const { printer("padding", padding_.sizes); }
+  /// The value with which ZeroPad2d pads.
+  double value() const { return 0; }
   GRADUS_ARG(Sides, padding);
 };
 using ReflectionPad1dOptions = PadOptions<2>;
@@ -172,9 +174,7 @@ struct PadLayer : Layer<Derived, Options> {
       : Base(Options(padding, value)) {}
   Tensor forward(const Tensor& x) {
     const auto frame = this->enter();
-    double value = 0;
-    if constexpr (requires { this->options.value(); }) value = this->options.value();
-    return pad(x, this->options.padding().sizes, kMode, value, Loc{});
+    return pad(x, this->options.padding().sizes, kMode, this->options.value(), Loc{});
   }
 };
 

@@ -74,7 +74,8 @@ void RecurrentBase::register_weights(Cell cell, const LSTMOptions& options) {
                options.dropout());
   GRADUS_CHECK(options.proj_size() >= 0 && options.proj_size() < options.hidden_size(), ValueError, "proj_size ",
                options.proj_size(), " must be less than hidden_size ", options.hidden_size());
-  cell_ = cell, options_base = options;
+  cell_ = cell;
+  options_base = options;
   weights_.clear();
   const int64_t gates = gates_of(cell) * options.hidden_size();
   const int64_t state_size = options.proj_size() > 0 ? options.proj_size() : options.hidden_size();

@@ -155,20 +155,22 @@ TransformerActivation::TransformerActivation(init::Nonlinearity nonlinearity) {
 
 namespace {
 
-/// Makes a list of `count` clones of a layer.
-template <class Layer>
-ModuleList clones_of(const Layer& layer, int64_t count, const char* owner) {
-  GRADUS_CHECK(count > 0, ValueError, "a ", owner, " of ", count, " layers");
-  ModuleList layers;
-  for (int64_t i = 0; i < count; ++i) layers->push_back(layer->clone());
-  return layers;
-}
-
 /// Registers a clone of `module` under `name`, unless it is empty.
 AnyModule registered_clone(Module& owner, const char* name, const AnyModule& module) {
   AnyModule clone = module.clone();
   if (!clone.is_empty()) owner.register_module(name, clone.ptr());
   return clone;
+}
+
+/// Registers the modules of an encoder or a decoder: clones of a layer, and a norm.
+template <class Stack, class Layer>
+void register_stack(Stack& stack, const Layer& layer, const char* name) {
+  const int64_t count = stack.options.num_layers();
+  GRADUS_CHECK(count > 0, ValueError, "a ", name, " of ", count, " layers");
+  ModuleList layers;
+  for (int64_t i = 0; i < count; ++i) layers->push_back(layer->clone());
+  stack.layers = stack.register_module("layers", layers);
+  stack.norm = registered_clone(stack, "norm", stack.options.norm());
 }
 
 /// Registers the modules of a layer of an encoder or a decoder. The latter also has multihead_attn, norm3 and dropout3.
@@ -207,10 +209,7 @@ Tensor TransformerEncoderLayerImpl::forward(const Tensor& src, const Tensor& src
   return norm2(x + dropout2(linear2(dropout(options.activation()(linear1(x))))));
 }
 
-void TransformerEncoderImpl::reset() {
-  layers = register_module("layers", clones_of(options.encoder_layer(), options.num_layers(), "TransformerEncoder"));
-  norm = registered_clone(*this, "norm", options.norm());
-}
+void TransformerEncoderImpl::reset() { register_stack(*this, options.encoder_layer(), "TransformerEncoder"); }
 
 Tensor TransformerEncoderImpl::forward(const Tensor& src, const Tensor& src_mask, const Tensor& src_key_padding_mask) {
   Tensor x = src;
@@ -233,10 +232,7 @@ Tensor TransformerDecoderLayerImpl::forward(const Tensor& tgt, const Tensor& mem
   return norm3(y + dropout3(linear2(dropout(options.activation()(linear1(y))))));
 }
 
-void TransformerDecoderImpl::reset() {
-  layers = register_module("layers", clones_of(options.decoder_layer(), options.num_layers(), "TransformerDecoder"));
-  norm = registered_clone(*this, "norm", options.norm());
-}
+void TransformerDecoderImpl::reset() { register_stack(*this, options.decoder_layer(), "TransformerDecoder"); }
 
 Tensor TransformerDecoderImpl::forward(const Tensor& tgt, const Tensor& memory, const Tensor& tgt_mask,
                                        const Tensor& memory_mask, const Tensor& tgt_key_padding_mask,

@@ -1,7 +1,6 @@
 #include <gradus/optim/clip_grad.h>
 
 #include <cmath>
-#include <optional>
 
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
@@ -33,17 +32,18 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
 Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   GRADUS_CHECK(norm_type > 0, ValueError, "norm_type must be positive or infinity, got ", norm_type);
   DType dtype = DType::f32;
-  std::optional<Device> device;
+  std::vector<Array> arrays;
   for (const Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
-    if (!device) device = tensor.device();
-    ops::check_floating(tensor.array(), "a tensor whose norm is computed");
+    arrays.push_back(tensor.array());
+    ops::check_floating(arrays.back(), "a tensor whose norm is computed");
     if (tensor.dtype() == DType::f64) dtype = DType::f64;
   }
-  Array total = ops::zeros({}, dtype, device.value_or(Device()));
-  for (const Tensor& tensor : tensors) {
-    if (!tensor.defined() || tensor.numel() == 0) continue;
-    const Array part = ops::to_device(reduce_powers(ops::cast(tensor.array(), dtype), norm_type), *device);
+  const Device device = arrays.empty() ? Device() : arrays[0].device();
+  Array total = ops::zeros({}, dtype, device);
+  for (const Array& x : arrays) {
+    if (x.numel() == 0) continue;
+    const Array part = ops::to_device(reduce_powers(ops::cast(x, dtype), norm_type), device);
     total = ops::binary(std::isinf(norm_type) ? BinaryOp::maximum : BinaryOp::add, total, part);
   }
   if (norm_type == 2) total = ops::unary(UnaryOp::sqrt, total);

@@ -43,12 +43,12 @@ void LBFGSOptions::check() const {
                "line_search_fn must be \"strong_wolfe\" or absent, got \"", line_search_fn_.value_or(""), "\"");
 }
 
-LBFGS::LBFGS(std::vector<OptimizerParamGroup> groups, LBFGSOptions defaults)
+LBFGS::LBFGS(ParamGroups groups, LBFGSOptions defaults)
     : Optimizer(std::move(groups), std::make_unique<LBFGSOptions>(std::move(defaults))) {
   GRADUS_CHECK(param_groups().size() == 1, ValueError, "LBFGS takes one parameter group, got ", param_groups().size());
 }
 LBFGS::LBFGS(std::vector<Tensor> params, LBFGSOptions defaults)
-    : LBFGS(std::vector<OptimizerParamGroup>{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
+    : LBFGS(ParamGroups{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
 Tensor LBFGS::flat_gradient() const {
   TensorList flat;
@@ -94,7 +94,10 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
                                  double narrowest) {
   constexpr double kDecrease = 1e-4, kCurvature = 0.9;
   constexpr int kMost = 25;
-  const auto too_high = [&](const Point& p) { return p.loss > start.loss + kDecrease * p.distance * start.slope; };
+  const auto too_high = [&](const Point& p) {
+    const double allowed = start.loss + kDecrease * p.distance * start.slope;
+    return p.loss > allowed;
+  };
   const auto flat_enough = [&](const Point& p) { return std::abs(p.slope) <= -kCurvature * start.slope; };
 
   Point previous = start, current = at(distance), low = start, high = start;
@@ -185,7 +188,9 @@ Tensor LBFGS::step(LossClosure closure) {
       };
       const Point found =
           strong_wolfe(at, {0, loss, slope, gradient}, distance_, options.tolerance_change() / largest(direction_));
-      distance_ = found.distance, loss = found.loss, gradient = found.gradient;
+      distance_ = found.distance;
+      loss = found.loss;
+      gradient = found.gradient;
       move(distance_, direction_);
     } else {
       move(distance_, direction_);
@@ -205,11 +210,15 @@ Optimizer::StateDict LBFGS::state_dict() const {
   StateDict state = Optimizer::state_dict();
   NumberWriter numbers(state, "state.");
   double iterations = static_cast<double>(iterations_), distance = distance_;
-  numbers("n_iter", iterations), numbers("t", distance);
+  numbers("n_iter", iterations);
+  numbers("t", distance);
   if (direction_.defined()) state.insert("state.d", direction_.clone());
   if (gradient_.defined()) state.insert("state.prev_flat_grad", gradient_.clone());
   TensorList steps, changes;
-  for (const auto& [step, change] : history_) steps.push_back(step), changes.push_back(change);
+  for (const auto& [step, change] : history_) {
+    steps.push_back(step);
+    changes.push_back(change);
+  }
   if (!steps.empty()) {
     state.insert("state.old_stps", stack(steps));
     state.insert("state.old_dirs", stack(changes));
@@ -238,8 +247,10 @@ void LBFGS::load_state_dict(const StateDict& state) {
   history_.clear();
   for (int64_t i = 0; steps.defined() && i < steps.size(0); ++i)
     history_.push_back({steps[i].clone(), changes[i].clone()});
-  direction_ = direction, gradient_ = gradient;
-  iterations_ = static_cast<int64_t>(iterations), distance_ = distance;
+  direction_ = direction;
+  gradient_ = gradient;
+  iterations_ = static_cast<int64_t>(iterations);
+  distance_ = distance;
 }
 
 }  // namespace gradus::optim

@@ -9,14 +9,14 @@ namespace gradus::optim {
 
 // ---- What all schedules share ----
 
-std::vector<double> detail::Schedule::get_last_lr() const {
+std::vector<double> Schedule::get_last_lr() const {
   std::vector<double> rates;
   for (const auto& group : optimizer_.param_groups()) rates.push_back(group.options().get_lr());
   return rates;
 }
 
 /// Also visits the groups' rates, and sets those that the visitor changes.
-void detail::Schedule::visit_numbers(NumberVisitor& visitor) {
+void Schedule::visit_numbers(NumberVisitor& visitor) {
   visit_state(visitor);
   const std::vector<double> rates = get_last_lr();
   for (size_t group = 0; group < rates.size(); ++group) {
@@ -26,14 +26,14 @@ void detail::Schedule::visit_numbers(NumberVisitor& visitor) {
   }
 }
 
-StateDict detail::Schedule::state_dict() const {
+StateDict Schedule::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
   const_cast<Schedule*>(this)->visit_numbers(writer);  // NumberWriter changes no number
   return state;
 }
 
-void detail::Schedule::load_state_dict(const StateDict& state) {
+void Schedule::load_state_dict(const StateDict& state) {
   const OpContext context("scheduler load_state_dict");
   const auto read = [this](const StateDict& from) {
     StateReader reader(from);
@@ -55,7 +55,7 @@ void detail::Schedule::load_state_dict(const StateDict& state) {
 LRScheduler::LRScheduler(Optimizer& optimizer) : Schedule(optimizer) { groups(); }
 
 size_t LRScheduler::groups() {
-  std::vector<OptimizerParamGroup>& all = optimizer().param_groups();
+  ParamGroups& all = optimizer().param_groups();
   for (size_t group = bases_.size(); group < all.size(); ++group) bases_.push_back(all[group].initial_lr());
   return bases_.size();
 }
@@ -104,38 +104,33 @@ void check_positive(const char* schedule, const char* name, Number value) {
 }  // namespace
 
 void FormulaLR::begin(Rate rate, NextRate next) {
-  rate_ = std::move(rate), next_ = std::move(next);
+  rate_ = std::move(rate);
+  next_ = std::move(next);
   LRScheduler::begin();
+}
+
+// The powers of gamma are 1 or gamma, and therefore exact, unless several milestones are equal.
+void FormulaLR::begin_drops(const char* schedule, double gamma, std::function<int64_t(int64_t n)> drops) {
+  detail::check_not_negative(std::string(schedule) + ": gamma", gamma);
+  begin([=](int64_t n, double base) { return base * std::pow(gamma, drops(n)); },
+        [=](int64_t n, double, double current) { return current * std::pow(gamma, drops(n) - drops(n - 1)); });
 }
 
 StepLR::StepLR(Optimizer& optimizer, int64_t step_size, double gamma) : FormulaLR(optimizer) {
   check_positive("StepLR", "step_size", step_size);
-  detail::check_not_negative("StepLR: gamma", gamma);
-  begin(
-      [=](int64_t n, double base) {
-        const int64_t drops = n / step_size;
-        return base * std::pow(gamma, static_cast<double>(drops));
-      },
-      [=](int64_t n, double, double current) { return n % step_size == 0 ? current * gamma : current; });
+  begin_drops("StepLR", gamma, [=](int64_t n) { return n / step_size; });
 }
 
 MultiStepLR::MultiStepLR(Optimizer& optimizer, std::vector<int64_t> milestones, double gamma) : FormulaLR(optimizer) {
-  detail::check_not_negative("MultiStepLR: gamma", gamma);
   std::ranges::sort(milestones);
-  begin(
-      [=](int64_t n, double base) {
-        const auto passed = std::ranges::upper_bound(milestones, n) - milestones.begin();
-        return base * std::pow(gamma, static_cast<double>(passed));
-      },
-      [=](int64_t n, double, double current) {
-        return current * std::pow(gamma, static_cast<double>(std::ranges::count(milestones, n)));
-      });
+  begin_drops("MultiStepLR", gamma, [=](int64_t n) {
+    const auto passed = std::ranges::upper_bound(milestones, n);
+    return passed - milestones.begin();
+  });
 }
 
 ExponentialLR::ExponentialLR(Optimizer& optimizer, double gamma) : FormulaLR(optimizer) {
-  detail::check_not_negative("ExponentialLR: gamma", gamma);
-  begin([=](int64_t n, double base) { return base * std::pow(gamma, static_cast<double>(n)); },
-        [=](int64_t, double, double current) { return current * gamma; });
+  begin_drops("ExponentialLR", gamma, std::identity());
 }
 
 ConstantLR::ConstantLR(Optimizer& optimizer, double factor, int64_t total_iters) : FormulaLR(optimizer) {
@@ -171,7 +166,10 @@ CosineAnnealingLR::CosineAnnealingLR(Optimizer& optimizer, int64_t T_max, double
   check_positive("CosineAnnealingLR", "T_max", T_max);
   detail::check_not_negative("CosineAnnealingLR: eta_min", eta_min);
   const double period = static_cast<double>(T_max);
-  const auto height = [=](int64_t n) { return 1 + std::cos(std::numbers::pi * static_cast<double>(n) / period); };
+  const auto height = [=](int64_t n) {
+    const double angle = std::numbers::pi * static_cast<double>(n) / period;
+    return 1 + std::cos(angle);
+  };
   begin([=](int64_t n, double base) { return eta_min + (base - eta_min) * height(n) / 2; },
         [=](int64_t n, double base, double current) {
           // One step after the minimum, height(n - 1) is 0, so that the formula below would divide by 0.
@@ -186,7 +184,8 @@ LambdaLR::LambdaLR(Optimizer& optimizer, std::vector<Function> functions)
   GRADUS_CHECK(functions_.size() == 1 || functions_.size() == optimizer.param_groups().size(), ValueError,
                "LambdaLR: ", functions_.size(), " functions for ", optimizer.param_groups().size(),
                " parameter groups");
-  for (const Function& function : functions_) GRADUS_CHECK(function, ValueError, "LambdaLR: a function is empty");
+  GRADUS_CHECK(std::count(functions_.begin(), functions_.end(), nullptr) == 0, ValueError,
+               "LambdaLR: a function is empty");
   begin();
 }
 double LambdaLR::rate(int64_t step_count, size_t group) const {

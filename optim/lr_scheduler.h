@@ -14,8 +14,6 @@
 
 namespace gradus::optim {
 
-namespace detail {
-
 /// Base of all schedules: saves and loads the numbers that a schedule changes.
 class Schedule : NoCopy {
  public:
@@ -40,15 +38,13 @@ class Schedule : NoCopy {
   Optimizer& optimizer_;
 };
 
-}  // namespace detail
-
 /// Sets the learning rate of every parameter group. As in PyTorch's Python classes, call step() after each epoch. After
 /// n calls the rate is that of epoch n; the constructor sets the rate of epoch 0. The schedule starts from the rate
 /// that the group had before any schedule was made. Each step modifies the current rate, so several schedules can act
 /// on one optimizer, and changes by the user persist. The optimizer must outlive the schedule.
 ///
 /// To write a schedule, derive from this class, implement rate(), and call begin() at the end of the constructor.
-class LRScheduler : public detail::Schedule {
+class LRScheduler : public Schedule {
  public:
   explicit LRScheduler(Optimizer& optimizer);
 
@@ -91,6 +87,9 @@ class FormulaLR : public LRScheduler {
   /// Sets the rates of epoch 0. `rate` computes the rate of any step from n and base. step() calls `next`, which
   /// computes the rate from the previous one, as PyTorch does.
   void begin(Rate rate, NextRate next);
+  /// The same for schedules with rate = base gamma^drops(n). A negative or infinite gamma is a ValueError that names the
+  /// schedule.
+  void begin_drops(const char* schedule, double gamma, std::function<int64_t(int64_t n)> drops);
 
  private:
   double rate(int64_t step_count, size_t group) const override { return rate_(step_count, base(group)); }
@@ -220,7 +219,7 @@ class OneCycleLR final : public LRScheduler {
 /// all groups, one for each group, or none for 0). The metric improves if it exceeds the best metric so far by more
 /// than `threshold` (or, in mode min, falls below it), which is a fraction of the best metric (rel) or a difference
 /// (abs). The `cooldown` epochs after a reduction are not counted. A reduction by at most `eps` is not made.
-class ReduceLROnPlateauScheduler : public detail::Schedule {
+class ReduceLROnPlateauScheduler : public Schedule {
  public:
   enum SchedulerMode { min, max };
   enum ThresholdMode { rel, abs };

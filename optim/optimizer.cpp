@@ -83,7 +83,7 @@ const OptimizerOptions& Optimizer::options_of(size_t group) const {
   return options;
 }
 
-Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults)
+Optimizer::Optimizer(ParamGroups groups, std::unique_ptr<OptimizerOptions> defaults)
     : defaults_(std::move(defaults)), state_(std::make_unique<OptimizerState>()) {
   check(*defaults_);
   bool empty = true;
@@ -95,7 +95,7 @@ Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<Op
                "the optimizer got no parameters; was parameters() called before the modules were registered?");
 }
 
-Optimizer::Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults)
+Optimizer::Optimizer(ParamGroups groups, const OptimizerOptions& defaults)
     : Optimizer(std::move(groups), defaults.clone()) {
   has_rule_ = true;
 }
@@ -165,7 +165,7 @@ void Optimizer::upload_learning_rates() {
 
 std::vector<Tensor> Optimizer::parameters() const {
   std::vector<Tensor> all;
-  for (const OptimizerParamGroup& group : groups_) all.insert(all.end(), group.params().begin(), group.params().end());
+  for (const auto& group : groups_) all.insert(all.end(), group.params().begin(), group.params().end());
   return all;
 }
 
@@ -184,7 +184,7 @@ void Optimizer::set_lr(double lr) {
 Optimizer::StateDict Optimizer::state_dict() const {
   StateDict state("Optimizer state");
   if (has_rule()) {
-    for (const OptimizerParamGroup& group : groups_) check_type(group.options());
+    for (const auto& group : groups_) check_type(group.options());
     state_->write(state, groups_);
   }
   for (size_t group = 0; group < groups_.size(); ++group) {
@@ -197,7 +197,7 @@ Optimizer::StateDict Optimizer::state_dict() const {
 void Optimizer::load_state_dict(const StateDict& state) {
   const OpContext context("optimizer load_state_dict");
   StateReader reader(state);
-  const auto read_options = [&](std::vector<OptimizerParamGroup>& groups) {
+  const auto read_options = [&](ParamGroups& groups) {
     for (size_t group = 0; group < groups.size(); ++group) {
       NumberReader numbers(reader, options_prefix(group), /*may_lack=*/true);
       groups[group].options().visit(numbers);
@@ -205,7 +205,7 @@ void Optimizer::load_state_dict(const StateDict& state) {
   };
   if (has_rule()) {
     // Everything is read and checked before anything changes.
-    std::vector<OptimizerParamGroup> groups = groups_;
+    ParamGroups groups = groups_;
     read_options(groups);
     for (size_t group = 0; group < groups.size(); ++group) {
       GRADUS_CHECK(reader.contains(options_prefix(group) + "lr"), ValueError, "the state has no '",

@@ -58,6 +58,8 @@ class OptimizerParamGroup {
   std::optional<double> initial_lr_;
 };
 
+using ParamGroups = std::vector<OptimizerParamGroup>;
+
 class Optimizer : NoCopy {
  public:
   using LossClosure = std::function<Tensor()>;
@@ -76,8 +78,8 @@ class Optimizer : NoCopy {
   /// Throws a ValueError if a parameter is undefined, is not a leaf or already belongs to a group, or if the group's
   /// options are those of another optimizer.
   void add_param_group(OptimizerParamGroup group);
-  std::vector<OptimizerParamGroup>& param_groups() { return groups_; }
-  const std::vector<OptimizerParamGroup>& param_groups() const { return groups_; }
+  ParamGroups& param_groups() { return groups_; }
+  const ParamGroups& param_groups() const { return groups_; }
   /// All parameters, in the order of the groups.
   std::vector<Tensor> parameters() const;
   size_t size() const { return parameters().size(); }
@@ -115,9 +117,9 @@ class Optimizer : NoCopy {
 
  protected:
   /// For an optimizer that overrides step().
-  Optimizer(std::vector<OptimizerParamGroup> groups, std::unique_ptr<OptimizerOptions> defaults);
+  Optimizer(ParamGroups groups, std::unique_ptr<OptimizerOptions> defaults);
   /// For an optimizer whose steps apply the rule of the options.
-  Optimizer(std::vector<OptimizerParamGroup> groups, const OptimizerOptions& defaults);
+  Optimizer(ParamGroups groups, const OptimizerOptions& defaults);
   Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
       : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
   /// Throws a ValueError if `options` are those of another optimizer.
@@ -130,7 +132,7 @@ class Optimizer : NoCopy {
   void step_cohort(Cohort& cohort, const std::vector<size_t>& members, const std::vector<Array>* scaling);
 
   std::unique_ptr<OptimizerOptions> defaults_;
-  std::vector<OptimizerParamGroup> groups_;
+  ParamGroups groups_;
   std::unique_ptr<OptimizerState> state_;
   bool has_rule_ = false;
 };
@@ -139,8 +141,7 @@ class Optimizer : NoCopy {
 template <class Options>
 class RuleOptimizer : public Optimizer {
  public:
-  explicit RuleOptimizer(std::vector<OptimizerParamGroup> groups, Options defaults = {})
-      : Optimizer(std::move(groups), defaults) {}
+  explicit RuleOptimizer(ParamGroups groups, Options defaults = {}) : Optimizer(std::move(groups), defaults) {}
   explicit RuleOptimizer(std::vector<Tensor> params, Options defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 

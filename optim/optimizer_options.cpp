@@ -105,7 +105,7 @@ OptimizerRule OptimizerOptions::rule() const {
 
 void OptimizerOptions::advance(const Array& block) const { ops::advance_step(block); }
 
-std::vector<std::pair<int, const char*>> OptimizerOptions::counters() const { return {{StepBlock::step, "step"}}; }
+OptimizerOptions::Counters OptimizerOptions::counters() const { return {{StepBlock::step, "step"}}; }
 
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b) {
   return typeid(a) == typeid(b) && numbers_of(a) == numbers_of(b);
@@ -162,7 +162,7 @@ OptimizerRule NAdamOptions::rule() const {
   return rules::Nadam{{weight_decay_, decoupled_weight_decay_, maximize_}, beta1, beta2, eps_, momentum_decay_};
 }
 
-std::vector<std::pair<int, const char*>> NAdamOptions::counters() const {
+OptimizerOptions::Counters NAdamOptions::counters() const {
   return {{StepBlock::step, "step"}, {StepBlock::momentum_product, "mu_product"}};
 }
 

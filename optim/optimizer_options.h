@@ -106,7 +106,8 @@ class OptimizerOptions {
   /// kernel of the step.
   virtual void advance(const Array& block) const;
   /// The scalars that advance() changes: the index of each in the block and its name in state dicts.
-  virtual std::vector<std::pair<int, const char*>> counters() const;
+  using Counters = std::vector<std::pair<int, const char*>>;
+  virtual Counters counters() const;
 };
 /// True if both options are of the same class and have the same numbers.
 bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);

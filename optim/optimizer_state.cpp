@@ -91,7 +91,7 @@ std::map<int, OptimizerState::Members> OptimizerState::cohorts_of_step(size_t gr
   return whole;
 }
 
-void OptimizerState::write(StateDict& state, const std::vector<OptimizerParamGroup>& groups) const {
+void OptimizerState::write(StateDict& state, const ParamGroups& groups) const {
   size_t number = 0;
   for (size_t group = 0; group < groups.size(); ++group) {
     const OptimizerOptions& options = groups[group].options();
@@ -111,7 +111,7 @@ void OptimizerState::write(StateDict& state, const std::vector<OptimizerParamGro
   }
 }
 
-void OptimizerState::read(StateReader& reader, const std::vector<OptimizerParamGroup>& groups) {
+void OptimizerState::read(StateReader& reader, const ParamGroups& groups) {
   size_t number = 0;
   for (size_t group = 0; group < groups.size(); ++group) {
     const OptimizerOptions& options = groups[group].options();

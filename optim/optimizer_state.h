@@ -49,10 +49,10 @@ struct OptimizerState {
   /// Appends a cohort whose step count is 0 and returns its index.
   int add_cohort(size_t group, const OptimizerParamGroup& parameters, Device device);
 
-  void write(StateDict& state, const std::vector<OptimizerParamGroup>& groups) const;
+  void write(StateDict& state, const ParamGroups& groups) const;
   /// Fills this state, which must be empty, from what write() wrote. The groups must already have the options of that
   /// state dict.
-  void read(StateReader& reader, const std::vector<OptimizerParamGroup>& groups);
+  void read(StateReader& reader, const ParamGroups& groups);
 };
 
 /// While this exists, the optimizer has the state that it would have after a first step in which every trainable

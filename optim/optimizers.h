@@ -95,7 +95,7 @@ class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
   OptimizerRule rule() const override;
   /// Increments the step count t, then multiplies M by mu_t; NAdam's formula below defines both.
   void advance(const Array& block) const override;
-  std::vector<std::pair<int, const char*>> counters() const override;
+  Counters counters() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, momentum_decay_, decoupled_weight_decay_, maximize_)
   GRADUS_ARG(double, lr);
   GRADUS_ARG(Betas, betas) = {0.9, 0.999};
@@ -223,7 +223,7 @@ class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
 /// gradients without noise. Takes one parameter group; more groups or invalid options are a ValueError.
 class LBFGS final : public Optimizer {
  public:
-  explicit LBFGS(std::vector<OptimizerParamGroup> groups, LBFGSOptions defaults = {});
+  explicit LBFGS(ParamGroups groups, LBFGSOptions defaults = {});
   explicit LBFGS(std::vector<Tensor> params, LBFGSOptions defaults = {});
   Tensor step(LossClosure closure = nullptr) override;
   StateDict state_dict() const override;

@@ -100,7 +100,8 @@ class RecomputedCalls final : public Observer, NoCopy {
 
   void on_begin(const ObservedEvent& event) override {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || depth_++ > 0) return;
-    op_ = event.name, first_ = recorder_.size();
+    op_ = event.name;
+    first_ = recorder_.size();
   }
   void on_end(const ObservedEvent&) override {
     if (std::this_thread::get_id() != thread_ || !autograd::is_recomputing() || --depth_ > 0) return;
@@ -133,14 +134,10 @@ Recorded record(const nn::AnyModule& model, Before& before, optim::Optimizer* op
   {
     std::optional<amp::Autocast> autocast;
     if (options.autocast()) autocast.emplace(device.type(), options.autocast());
-    if (!optimizer) {
-      const NoGradGuard no_grad;
-      result = model.forward(before.x);
-    } else if (options.loss()) {
-      result = options.loss()(model.forward(before.x), before.target);
-    } else {
-      result = cross_entropy(model.forward(before.x), before.target);
-    }
+    const AutoGradMode mode(optimizer && GradMode::is_enabled());
+    result = model.forward(before.x);
+    if (optimizer)
+      result = options.loss() ? options.loss()(result, before.target) : cross_entropy(result, before.target);
   }
   recorded.backward_begin = recorded.step_begin = recorder.time();
   recorded.forward_calls = recorder.size();
@@ -173,7 +170,10 @@ double flops_of(const graph::Call& call) {
   double written = 0;
   size_t result = 0;
   for (size_t i = 0; i < call.operands.size(); ++i)
-    if (call.operands[i].is_written) written += numel(i), result = result == 0 ? i : result;
+    if (call.operands[i].is_written) {
+      written += numel(i);
+      if (result == 0) result = i;
+    }
   if (call.operands.size() < 2 || call.operands[0].layout.ndim() == 0) return written;
   if (name == "matmul" || name == "linear") return 2 * numel(result) * last(0);
   if (name == "conv2d" || name == "conv2d_bias_relu")
@@ -188,7 +188,10 @@ void add_allocation(MemoryReport& report, const Recorded& recorded, const graph:
   span.end = std::min(allocation.end, report.end);
   const auto& calls = recorded.graph.calls();
   const auto call = static_cast<size_t>(allocation.call);
-  if (call < calls.size()) span.module = calls[call]->origin.module, span.op = calls[call]->origin.op;
+  if (call < calls.size()) {
+    span.module = calls[call]->origin.module;
+    span.op = calls[call]->origin.op;
+  }
   const auto again = recorded.recomputed.find(call);
   if (again != recorded.recomputed.end()) span.op = again->second;
   const auto gradient = std::find_if(recorded.gradients.begin(), recorded.gradients.end(),
@@ -199,7 +202,10 @@ void add_allocation(MemoryReport& report, const Recorded& recorded, const graph:
               : again != recorded.recomputed.end()         ? MemoryKind::recomputed
               : allocation.begin < recorded.step_begin     ? MemoryKind::backward
                                                            : MemoryKind::optimizer;
-  if (span.kind == MemoryKind::gradients) span.op = gradient->second, report.gradients += span.bytes;
+  if (span.kind == MemoryKind::gradients) {
+    span.op = gradient->second;
+    report.gradients += span.bytes;
+  }
   const bool left = span.begin < recorded.backward_begin && span.end > recorded.backward_begin;
   if (left || (span.kind == MemoryKind::activations && allocation.end == graph::Allocation::kNever))
     report.activations += span.bytes;
@@ -312,7 +318,10 @@ int64_t largest_batch(const PlannedModel& model, Shape input_shape, optim::Optim
   GRADUS_CHECK(options.batch_axis() >= 0 && options.batch_axis() < input_shape.size(), ValueError,
                "largest_batch: an input of shape ", input_shape, " has no axis ", options.batch_axis());
   int64_t most = 0, too_many = 1;
-  while (fits(too_many)) most = too_many, too_many *= 2;
+  while (fits(too_many)) {
+    most = too_many;
+    too_many *= 2;
+  }
   while (too_many - most > 1) {
     const int64_t middle = most + (too_many - most) / 2;
     (fits(middle) ? most : too_many) = middle;

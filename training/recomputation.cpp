@@ -45,7 +45,8 @@ class Model {
   /// pass.
   void add_if_it_saves(RecomputedPart part, Parts& parts) const {
     const MemoryReport alone = report_with({part});
-    part.saved = before.activations - alone.activations, part.flops = alone.recomputed_flops;
+    part.saved = before.activations - alone.activations;
+    part.flops = alone.recomputed_flops;
     if (part.saved > 0) parts.push_back(std::move(part));
   }
 
@@ -115,7 +116,8 @@ Parts recompute_within(const PlannedModel& model, const Shape& input_shape, opti
     if (!more) continue;
     const int64_t now = reported.report_with(*more).peak;
     if (now > peak) continue;  // an equal peak is accepted: the next part may then lower it
-    peak = now, chosen = *more;
+    peak = now;
+    chosen = *more;
     if (peak <= budget) break;
   }
   if (peak > budget) {
@@ -146,7 +148,9 @@ Parts recompute_all(const PlannedModel& model, const Shape& input_shape, optim::
       for (size_t i = 0, count = std::min(runs, size); i < count; ++i)
         parts.push_back({module, i * size / count, (i + 1) * size / count});
     const int64_t peak = reported.report_with(parts).peak;
-    if (best.empty() || peak < least) least = peak, best = std::move(parts);
+    if (!best.empty() && peak >= least) continue;
+    least = peak;
+    best = std::move(parts);
   }
   reported.apply(best);
   return best;

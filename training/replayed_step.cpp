@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <span>
 #include <sstream>
 
@@ -49,8 +50,7 @@ std::vector<int64_t> numbers_of(const std::vector<optim::Optimizer*>& optimizers
   };
   const amp::AutocastSettings& autocast = amp::Autocast::settings();
   for (int device = 0; device < kDeviceTypeCount; ++device)
-    if (autocast.enabled[device])
-      add({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
+    if (autocast.enabled[device]) add({device, static_cast<int64_t>(autocast.dtype[device]), autocast.cache_enabled});
   add({GradMode::is_enabled(), InferenceMode::is_enabled(), static_cast<int64_t>(get_default_dtype()),
        cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(), cudnn::small_convolutions()});
   for (optim::Optimizer* optimizer : optimizers) {
@@ -88,8 +88,8 @@ class StepPartsCollector final : public Observer {
     for (const auto& entry : modules_)
       if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
         parts.modules.push_back(entry);
-        for (const auto& item : module->named_parameters(/*recurse=*/false)) parts.tensors.push_back(item.value());
-        for (const auto& item : module->named_buffers(/*recurse=*/false)) parts.tensors.push_back(item.value());
+        std::ranges::copy(module->parameters(/*recurse=*/false), std::back_inserter(parts.tensors));
+        std::ranges::copy(module->buffers(/*recurse=*/false), std::back_inserter(parts.tensors));
       }
     return parts;
   }
@@ -150,7 +150,8 @@ ReplayedStep::Signature ReplayedStep::signature_of(const TensorList& batch) {
 
 void ReplayedStep::record(Recording& recording, const TensorList& batch, const Recorder& recorder) const {
   upload_learning_rates();
-  recording.signature = signature_of(batch), recording.options = options_of_optimizers();
+  recording.signature = signature_of(batch);
+  recording.options = options_of_optimizers();
   for (const Tensor& tensor : batch)
     recording.inputs.push_back(tensor.to(device_, /*non_blocking=*/false, /*copy=*/true));
   recording.half_copies = amp::detail::RecordedHalfCopies(parameters());
@@ -188,8 +189,7 @@ void ReplayedStep::upload_learning_rates() const {
 
 std::vector<Tensor> ReplayedStep::parameters() const {
   std::vector<Tensor> all;
-  for (optim::Optimizer* optimizer : optimizers_)
-    for (const Tensor& parameter : optimizer->parameters()) all.push_back(parameter);
+  for (optim::Optimizer* optimizer : optimizers_) std::ranges::copy(optimizer->parameters(), std::back_inserter(all));
   return all;
 }
 

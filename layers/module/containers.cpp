@@ -63,10 +63,6 @@ template class detail::ModuleSequence<ModuleListImpl, std::shared_ptr<Module>>;
 
 // ---- Sequential ----
 
-SequentialImpl::SequentialImpl(std::initializer_list<NamedAnyModule> modules) {
-  for (const NamedAnyModule& module : modules) push_back(module);
-}
-
 Sequential::Sequential(std::initializer_list<NamedAnyModule> modules)
     : ModuleHolder(std::make_shared<SequentialImpl>(modules)) {}
 
@@ -118,7 +114,8 @@ void SequentialImpl::push_back(std::string name, AnyModule module) {
 
 bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
   const std::vector<AnyModule> modules = std::move(modules_);
-  modules_.clear(), parts_.clear();
+  modules_.clear();
+  parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
   auto clone_of = cloner(device);
   for (size_t i = 0; i < modules.size(); ++i) push_back(names[i], modules[i].with(clone_of(modules[i].ptr())));
@@ -152,8 +149,6 @@ void ModuleDictImpl::insert(const std::string& name, std::shared_ptr<Module> mod
   if (contains(name)) replace_module(name, std::move(module));
   else register_module(name, std::move(module));
 }
-
-void ModuleDictImpl::update(const Modules& modules) { update(modules.pairs()); }
 
 std::shared_ptr<Module> ModuleDictImpl::pop(const std::string& name) {
   std::shared_ptr<Module> module = (*this)[name];

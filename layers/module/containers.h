@@ -269,7 +269,7 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
                                       !(std::is_base_of_v<SequentialImpl, std::remove_cvref_t<Modules>> || ...);
 
   SequentialImpl() = default;
-  SequentialImpl(std::initializer_list<NamedAnyModule> modules);
+  SequentialImpl(std::initializer_list<NamedAnyModule> modules) { extend(modules); }
   template <class... Modules>
   requires are_modules<Modules...>
   explicit SequentialImpl(Modules&&... modules) { (push_back(std::forward<Modules>(modules)), ...); }
@@ -343,6 +343,7 @@ class ModuleListImpl : public detail::ModuleSequence<ModuleListImpl, std::shared
   }
 
   void push_back(std::shared_ptr<Module> module) { insert(size(), std::move(module)); }
+  void push_back(const AnyModule& module) { push_back(module.ptr()); }
   template <class M>
   void push_back(const ModuleHolder<M>& holder) {
     push_back(std::shared_ptr<Module>(holder.ptr()));
@@ -353,10 +354,7 @@ class ModuleListImpl : public detail::ModuleSequence<ModuleListImpl, std::shared
   /// Appends the modules of a container: another list, a Sequential, or a vector of pointers.
   template <class Container>
   void extend(const Container& container) {
-    for (const auto& module : container) {
-      if constexpr (requires { module.ptr(); }) push_back(std::shared_ptr<Module>(module.ptr()));
-      else push_back(std::shared_ptr<Module>(module));
-    }
+    for (const auto& module : container) push_back(module);
   }
   /// Inserts before position `index`, which may be size(). A larger index is an IndexError.
   void insert(size_t index, std::shared_ptr<Module> module);
@@ -388,7 +386,7 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
     insert(name, std::shared_ptr<Module>(holder.ptr()));
   }
   /// Inserts all modules.
-  void update(const Modules& modules);
+  void update(const Modules& modules) { update(modules.pairs()); }
   /// Inserts all modules of another ModuleDict.
   void update(const ModuleDictImpl& other) { update(other.named_children()); }
   /// Inserts all modules in the given order.

@@ -38,8 +38,11 @@ Module::Module(Module&& other)
 
 Module& Module::operator=(const Module& other) {
   if (this != &other) release_children();
-  parameters_ = other.parameters_, buffers_ = other.buffers_, children_ = other.children_;
-  own_name_ = other.own_name_, is_training_ = other.is_training_;
+  parameters_ = other.parameters_;
+  buffers_ = other.buffers_;
+  children_ = other.children_;
+  own_name_ = other.own_name_;
+  is_training_ = other.is_training_;
   return *this;
 }
 
@@ -104,7 +107,9 @@ void Module::finish_clone(const Module& original, const std::optional<Device>& d
   // Tied parameters remain tied, because the outermost clone() remembers all parameters that have been cloned.
   TensorClones clones;
   const ScopedValue<TensorClones*> outermost(tensor_clones, tensor_clones ? tensor_clones : &clones);
-  parameters_.clear(), buffers_.clear(), children_.clear();
+  parameters_.clear();
+  buffers_.clear();
+  children_.clear();
   Cloning cloning{original, {}};
   cloning_ = &cloning;
   Generator& generator = default_generator();

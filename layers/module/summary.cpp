@@ -111,13 +111,9 @@ class Recorder : private Observer, NoCopy {
 }  // namespace
 
 Tensor summary_input(const Module& module, const Shape& size, std::optional<DType> dtype) {
-  TensorOptions options(dtype.value_or(kFloat));
-  for (const Tensor& parameter : module.parameters()) {
-    options = options.device(parameter.device());
-    if (!dtype) options = options.dtype(parameter.dtype());
-    break;
-  }
-  return zeros(size, options);
+  const std::vector<Tensor> parameters = module.parameters();
+  const TensorOptions own = parameters.empty() ? TensorOptions(kFloat) : parameters[0].options();
+  return zeros(size, dtype ? own.dtype(*dtype) : own);
 }
 
 ModelSummary summarize(Module& model, const std::function<TensorList()>& run) {

@@ -226,8 +226,7 @@ std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
 
 Tensor utils::rnn::pad_sequence(const std::vector<Tensor>& sequences, bool batch_first, double padding_value) {
   GRADUS_CHECK(!sequences.empty(), ValueError, "pad_sequence got no sequences");
-  int64_t longest = 0;
-  for (const Tensor& sequence : sequences) longest = std::max(longest, sequence.size(0));
+  const int64_t longest = std::ranges::max(sequences, {}, [](const Tensor& x) { return x.size(0); }).size(0);
   TensorList padded;
   for (const Tensor& sequence : sequences) {
     std::vector<int64_t> padding(static_cast<size_t>(2 * sequence.dim()), 0);

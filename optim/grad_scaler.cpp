@@ -81,7 +81,8 @@ std::vector<Array> GradScaler::look_at(optim::Optimizer& optimizer, bool divide)
   std::vector<Array> scaling;
   for (const auto& [name, here] : gradients) {
     const Device device = here[0].device();
-    const Array pair = Array::empty({2}, DType::f64, device), factor = pair.select(0, 0), found_inf = pair.select(0, 1);
+    const Array pair = Array::empty({2}, DType::f64, device);
+    const Array factor = pair.select(0, 0), found_inf = pair.select(0, 1);
     const Array scale = ops::to_device(block_.select(0, ScaleBlock::scale), device);
     ops::binary_scalar(BinaryOp::div, scale, 1.0, /*scalar_first=*/true, &factor);
     ops::fill(found_inf, 0);

@@ -58,6 +58,7 @@ class OptimizerParamGroup {
   std::optional<double> initial_lr_;
 };
 
+/// The groups of an optimizer.
 using ParamGroups = std::vector<OptimizerParamGroup>;
 
 class Optimizer : NoCopy {

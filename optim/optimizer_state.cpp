@@ -94,7 +94,7 @@ std::map<int, OptimizerState::Members> OptimizerState::cohorts_of_step(size_t gr
 void OptimizerState::write(StateDict& state, const ParamGroups& groups) const {
   size_t number = 0;
   for (size_t group = 0; group < groups.size(); ++group) {
-    const OptimizerOptions& options = groups[group].options();
+    const auto& options = groups[group].options();
     const rules::StateNames names = options.rule().state_names();
     for (size_t i = 0; i < groups[group].params().size(); ++i) {
       const std::string prefix = state_prefix(number++);
@@ -114,7 +114,7 @@ void OptimizerState::write(StateDict& state, const ParamGroups& groups) const {
 void OptimizerState::read(StateReader& reader, const ParamGroups& groups) {
   size_t number = 0;
   for (size_t group = 0; group < groups.size(); ++group) {
-    const OptimizerOptions& options = groups[group].options();
+    const auto& options = groups[group].options();
     const rules::StateNames names = options.rule().state_names();
     std::map<std::pair<std::string, std::vector<double>>, int> cohort_of;  // by device and counters
     states.emplace_back();
@@ -152,7 +152,7 @@ void OptimizerState::read(StateReader& reader, const ParamGroups& groups) {
 FreshState::FreshState(Optimizer& optimizer) : optimizer_(optimizer) {
   auto fresh = std::make_unique<OptimizerState>();
   for (size_t group = 0; group < optimizer.param_groups().size(); ++group) {
-    const OptimizerOptions& options = optimizer.options_of(group);
+    const auto& options = optimizer.options_of(group);
     const rules::StateNames names = options.rule().state_names();
     const OptimizerParamGroup& parameters = optimizer.param_groups()[group];
     std::map<std::string, int> cohort_of;  // by device

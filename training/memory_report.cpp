@@ -248,9 +248,10 @@ MemoryReport completed(MemoryReport report, Recorded recorded) {
   add_existing(MemoryKind::gradients, report.gradients, "buckets");
   for (const graph::Allocation& allocation : recorded.graph.allocations()) add_allocation(report, recorded, allocation);
   for (const MemorySpan& span : report.timeline)
-    if (span.begin <= report.peak_time && report.peak_time < span.end)
+    if (span.begin <= report.peak_time && report.peak_time < span.end) {
       report.at_peak[static_cast<int>(span.kind)] += span.bytes;
-  for (int64_t bytes : report.at_peak) report.peak += bytes;
+      report.peak += span.bytes;
+    }
   for (size_t i = 0; i < recorded.graph.calls().size(); ++i) {
     const graph::Call& call = *recorded.graph.calls()[i];
     report.workspace = std::max(report.workspace, call.workspace_bytes);

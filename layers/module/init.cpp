@@ -115,8 +115,7 @@ Tensor eye_(Tensor tensor) {
   GRADUS_CHECK(tensor.dim() == 2, ShapeError, "eye_ needs a matrix, got shape ", tensor.sizes());
   NoGradGuard no_grad;
   tensor.zero_();
-  const int64_t ones = std::min(tensor.size(0), tensor.size(1));
-  for (int64_t i = 0; i < ones; ++i) tensor[i][i].fill_(1);
+  tensor.diagonal().fill_(1);
   return tensor;
 }
 

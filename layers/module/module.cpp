@@ -1,6 +1,7 @@
 #include <gradus/layers/module/module.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <ostream>
 #include <unordered_set>
@@ -19,9 +20,6 @@ std::string join_name(const std::string& prefix, const std::string& name) {
 }  // namespace
 
 // ---- Construction and destruction ----
-
-Module::Module() = default;
-Module::Module(std::string name) : own_name_(std::move(name)) {}
 
 // The base is not copied: no shared_ptr owns the copy yet. NOLINTNEXTLINE(bugprone-copy-constructor-init)
 Module::Module(const Module& other)
@@ -59,7 +57,7 @@ Module::~Module() {
   std::vector<std::shared_ptr<Module>> children = children_.values();
   children_.clear();
   if (orphans) {
-    for (std::shared_ptr<Module>& child : children) orphans->push_back(std::move(child));
+    std::ranges::move(children, std::back_inserter(*orphans));
     return;
   }
   orphans = &children;
@@ -301,7 +299,7 @@ void Module::apply(const std::function<void(Module&)>& function) {
 }
 
 void Module::apply(const std::function<void(const std::shared_ptr<Module>&)>& function) {
-  for (const auto& module : modules()) function(module);
+  std::ranges::for_each(modules(), function);
 }
 
 void Module::apply(const std::function<void(const std::string&, Module&)>& function, const std::string& name_prefix) {

@@ -60,9 +60,9 @@ struct IncompatibleKeys {
 /// or a holder.
 class Module : public std::enable_shared_from_this<Module> {
  public:
-  Module();
+  Module() = default;
   /// Makes a module whose name() is `name`.
-  explicit Module(std::string name);
+  explicit Module(std::string name) : own_name_(std::move(name)) {}
   /// Shares parameters, buffers and children with `other` but has no parent and no hooks; clone() makes an independent
   /// copy.
   Module(const Module& other);

@@ -130,8 +130,8 @@ struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derive
 
 }  // namespace detail
 
-/// Declares the layer NameImpl, which inherits all members and constructors of detail::Base<NameImpl, …>, and its holder
-/// Name.
+/// Declares the layer NameImpl, which inherits all members and constructors of detail::Base<NameImpl, …>, and its
+/// holder Name.
 #define GRADUS_LAYER(Name, Base, ...)                         \
   struct Name##Impl : detail::Base<Name##Impl, __VA_ARGS__> { \
     using LayerBase = detail::Base<Name##Impl, __VA_ARGS__>;  \

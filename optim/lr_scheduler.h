@@ -87,8 +87,8 @@ class FormulaLR : public LRScheduler {
   /// Sets the rates of epoch 0. `rate` computes the rate of any step from n and base. step() calls `next`, which
   /// computes the rate from the previous one, as PyTorch does.
   void begin(Rate rate, NextRate next);
-  /// The same for schedules with rate = base gamma^drops(n). A negative or infinite gamma is a ValueError that names the
-  /// schedule.
+  /// The same for schedules with rate = base gamma^drops(n). A negative or infinite gamma is a ValueError that names
+  /// the schedule.
   void begin_drops(const char* schedule, double gamma, std::function<int64_t(int64_t n)> drops);
 
  private:

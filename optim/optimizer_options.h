@@ -105,8 +105,9 @@ class OptimizerOptions {
   /// Increments the step count in `block`, the device scalars of a StepBlock (core/kernel_args.h). Called before the
   /// kernel of the step.
   virtual void advance(const Array& block) const;
-  /// The scalars that advance() changes: the index of each in the block and its name in state dicts.
+  /// Indices of scalars in a StepBlock, and their names in state dicts.
   using Counters = std::vector<std::pair<int, const char*>>;
+  /// The scalars that advance() changes.
   virtual Counters counters() const;
 };
 /// True if both options are of the same class and have the same numbers.

@@ -114,6 +114,7 @@ class ReplayedStep {
   const TensorList& replay(const Recording& recording, const TensorList& batch, const std::function<void()>& run) const;
 
   TensorList run_eagerly(const TensorList& batch) const;
+  /// The parameters of all optimizers.
   std::vector<Tensor> parameters() const;
   /// Drops the gradients of all parameters. After a recording they have no values, because recording does not compute.
   void drop_gradients() const;

@@ -297,8 +297,8 @@ class SequentialImpl : public detail::ModuleSequence<SequentialImpl, AnyModule> 
   template <class M>
   requires std::is_constructible_v<AnyModule, M>
   void push_back(std::string name, M&& module) { push_back(std::move(name), AnyModule(std::forward<M>(module))); }
-  /// Appends the modules of a Sequential, which may be this one, or of a vector of pointers. They are named by their new
-  /// positions.
+  /// Appends the modules of a Sequential, which may be this one, or of a vector of pointers. They are named by their
+  /// new positions.
   template <class Modules>
   void extend(const Modules& modules) {
     const std::vector copies(modules.begin(), modules.end());

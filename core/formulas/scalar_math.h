@@ -14,6 +14,10 @@ namespace gradus::scalar {
 using std::atan2, std::ceil, std::cos, std::erf, std::exp, std::expm1, std::floor, std::fmod, std::log, std::log10;
 using std::log1p, std::log2, std::pow, std::rint, std::sin, std::sqrt, std::tanh, std::trunc;
 
+/// Stands for the operation `op`, a UnaryOp or BinaryOp, among the arguments of a formula.
+template <auto op>
+using Op = std::integral_constant<decltype(op), op>;
+
 /// condition ? a : b. Vectors have their own overload.
 template <class T>
 GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {

@@ -95,7 +95,7 @@ void Recomputation::run_again() {
   filled_ = false;
   with_history_ = GradMode::is_enabled();
   next_place_ = 0;
-  const gradus::detail::ScopedValue<bool> flag(recomputing, true), again(running_again_, true);
+  const ScopedValue<bool> flag(recomputing, true), again(running_again_, true);
   const GeneratorScope generator(preserve_rng_state_, seed_, offset_);
   const AutoGradMode grad(true);
   const amp::Autocast autocast(autocast_);

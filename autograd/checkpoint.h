@@ -44,7 +44,7 @@ class Recomputation final : public SavedKeeper {
       for (auto& tensor : argument) visit(tensor);
   }
   /// Makes `keeper` the current keeper of this thread until the end of the scope.
-  class Scope : gradus::detail::ScopedValue<SavedKeeper*> {
+  class Scope : ScopedValue<SavedKeeper*> {
    public:
     explicit Scope(SavedKeeper* keeper) : ScopedValue(current_, keeper) {}
   };

@@ -70,9 +70,10 @@ class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
 
-  // With captures, runs only the nodes that lead to them, and does not change grad() of the leaves.
-  void run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture>* captures) {
-    captures_ = captures;
+  // Returns the gradients of the captures, if there are any. Then only the nodes that lead to captures run, and grad() of
+  // the leaves does not change.
+  TensorList run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture> captures) {
+    captures_ = std::move(captures);
     discover(roots);
     for (size_t i = 0; i < roots.size(); ++i)
       deliver(states_[roots[i].node.get()], roots[i].input, std::move(root_gradients[i]));
@@ -81,13 +82,16 @@ class BackwardPass {
       if (state.waiting == 0 && !state.queued) enqueue(state);
     }
     const amp::detail::AutocastOff off;  // nodes run in the types of their forward pass
-    const detail::ScopedValue<BackwardPass*> current(current_, this);
+    const ScopedValue<BackwardPass*> current(current_, this);
     while (!ready_.empty()) {
       NodeState& state = *ready_.top().state;
       ready_.pop();
       execute(state);
     }
     for (size_t i = 0; i < callbacks_.size(); ++i) callbacks_[i]();
+    TensorList gradients;
+    for (Capture& capture : captures_) gradients.push_back(std::move(capture.gradient));
+    return gradients;
   }
 
   static BackwardPass* current() { return current_; }
@@ -112,7 +116,7 @@ class BackwardPass {
     for (size_t next = 0; next < states_.all().size(); ++next)
       for (const Edge& edge : states_.all()[next].node->edges())
         if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
-    if (!captures_) return;
+    if (captures_.empty()) return;
     // Edges lead to nodes made earlier, and accumulators have no edges. If accumulators are visited first and then the
     // other nodes from the oldest to the newest, `wanted` of a node is decided after that of all nodes to which its
     // edges lead.
@@ -123,7 +127,7 @@ class BackwardPass {
       return a->sequence() < b->sequence();
     });
     for (Node* node : found) {
-      bool wanted = std::any_of(captures_->begin(), captures_->end(),
+      bool wanted = std::any_of(captures_.begin(), captures_.end(),
                                 [&](const Capture& capture) { return capture.at.node.get() == node; });
       for (const Edge& edge : node->edges()) wanted = wanted || (edge.node && states_[edge.node.get()].wanted);
       states_[node].wanted = wanted;
@@ -163,7 +167,7 @@ class BackwardPass {
 
   // True if the node accepts two summands and nothing else needs their sum.
   bool accepts_sum(const Node& node) const {
-    if (create_graph_ || captures_ || node.is_watched()) return false;
+    if (create_graph_ || !captures_.empty() || node.is_watched()) return false;
     const auto* const by_sum = dynamic_cast<const BackwardOfSum*>(&node);
     return by_sum && by_sum->accepts_sum();
   }
@@ -181,10 +185,10 @@ class BackwardPass {
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);
     if (node->is_watched()) run_output_hooks(*node, dys);
-    if (captures_) {
+    if (!captures_.empty()) {
       if (node->is_accumulator() && dys[0].defined())
         dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
-      for (Capture& capture : *captures_)
+      for (Capture& capture : captures_)
         if (capture.at.node.get() == node) capture.gradient = dys[capture.at.input];
       if (node->is_accumulator()) return;
       const bool leads_on = std::any_of(node->edges().begin(), node->edges().end(),
@@ -246,8 +250,8 @@ class BackwardPass {
 
   // True if `gradient` is the only gradient of a leaf, and the leaf accepts it in a half type.
   bool stays_half(const NodeState& next, const Tensor& gradient) const {
-    if (!next.node->is_accumulator() || captures_ || create_graph_ || next.waiting > 1 || !next.gradients.empty())
-      return false;
+    const bool only = next.waiting <= 1 && next.gradients.empty();
+    if (!next.node->is_accumulator() || !only || !captures_.empty() || create_graph_) return false;
     const Node::OutputInfo& leaf = next.node->outputs()[0];
     return is_half(gradient.dtype()) && gradient.sizes() == leaf.shape && gradient.device() == leaf.device &&
            static_cast<const AccumulateGrad*>(next.node)->takes_half();
@@ -278,7 +282,7 @@ class BackwardPass {
 
   const bool keep_graph_, create_graph_;
   const Grads* given_ = nullptr;  // the gradients that the running node's backward got; null outside of backward
-  std::vector<Capture>* captures_ = nullptr;
+  std::vector<Capture> captures_;
   StateTable states_;
   std::priority_queue<Ready> ready_;
   std::vector<std::function<void()>> callbacks_;
@@ -287,45 +291,47 @@ class BackwardPass {
 
 thread_local constinit BackwardPass* BackwardPass::current_ = nullptr;
 
-// Appends the edge and the gradient of each tensor to differentiate. The gradient of a single-element tensor defaults
-// to 1.
-void collect_roots(const TensorList& tensors, const TensorList& gradients, bool create_graph, std::vector<Edge>* roots,
-                   Grads* root_gradients) {
-  GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",
-               gradients.size(), " gradients");
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const Tensor& tensor = tensors[i];
-    Edge edge = gradient_edge(tensor);
-    GRADUS_CHECK(edge.node, AutogradError, "tensor ", i, " of shape ", tensor.sizes(),
-                 " does not require gradients: element ", i,
-                 " of tensors does not require grad and does not have a grad_fn");
-    Tensor gradient = gradients.empty() ? Tensor() : gradients[i];
-    if (gradient.defined()) {
-      GRADUS_CHECK(gradient.sizes() == tensor.sizes(), ShapeError, "gradient ", i, " has shape ", gradient.sizes(),
-                   " but its tensor has ", tensor.sizes());
-      GRADUS_CHECK(gradient.device() == tensor.device(), DeviceError, "gradient ", i, " is on ", gradient.device(),
-                   " but its tensor on ", tensor.device());
-      if (!create_graph) gradient = gradient.detach();
-      if (gradient.dtype() != tensor.dtype()) gradient = gradient.to(tensor.dtype());
-    } else {
-      GRADUS_CHECK(tensor.numel() == 1, AutogradError, "a gradient is implied for scalars only; tensor ", i,
-                   " has shape ", tensor.sizes(), ": pass one, or reduce with sum() or mean()");
-      NoGradGuard no_grad;
-      gradient = ones_like(tensor);
-    }
-    roots->push_back(std::move(edge));
-    root_gradients->push_back(std::move(gradient));
+// The gradient with which the pass begins at tensor number i: the one that the caller passed, or 1 if the tensor has a
+// single element.
+Tensor root_gradient(size_t i, const Tensor& tensor, Tensor gradient, bool create_graph) {
+  if (!gradient.defined()) {
+    GRADUS_CHECK(tensor.numel() == 1, AutogradError, "a gradient is implied for scalars only; tensor ", i,
+                 " has shape ", tensor.sizes(), ": pass one, or reduce with sum() or mean()");
+    NoGradGuard no_grad;
+    return ones_like(tensor);
   }
+  GRADUS_CHECK(gradient.sizes() == tensor.sizes(), ShapeError, "gradient ", i, " has shape ", gradient.sizes(),
+               " but its tensor has ", tensor.sizes());
+  GRADUS_CHECK(gradient.device() == tensor.device(), DeviceError, "gradient ", i, " is on ", gradient.device(),
+               " but its tensor on ", tensor.device());
+  if (!create_graph) gradient = gradient.detach();
+  return gradient.dtype() == tensor.dtype() ? gradient : gradient.to(tensor.dtype());
 }
 
-std::vector<Capture> captures_of(const TensorList& inputs) {
+// Runs a pass from `tensors` and returns the gradients of `inputs`, undefined where the tensors do not depend on the
+// input. Without inputs, the pass adds the gradients of the leaves to their grad().
+TensorList run_pass(const TensorList& tensors, const TensorList& gradients, const TensorList& inputs,
+                    std::optional<bool> retain_graph, bool create_graph) {
+  GRADUS_CHECK(gradients.empty() || gradients.size() == tensors.size(), ValueError, tensors.size(), " tensors but ",
+               gradients.size(), " gradients");
+  std::vector<Edge> roots;
+  Grads root_gradients;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    roots.push_back(gradient_edge(tensors[i]));
+    GRADUS_CHECK(roots.back().node, AutogradError, "tensor ", i, " of shape ", tensors[i].sizes(),
+                 " does not require gradients: element ", i,
+                 " of tensors does not require grad and does not have a grad_fn");
+    const Tensor given = gradients.empty() ? Tensor() : gradients[i];
+    root_gradients.push_back(root_gradient(i, tensors[i], given, create_graph));
+  }
   std::vector<Capture> captures;
   for (size_t i = 0; i < inputs.size(); ++i) {
     captures.push_back({gradient_edge(inputs[i]), {}});
     GRADUS_CHECK(captures.back().at.node, AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
                  " does not require gradients");
   }
-  return captures;
+  BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
+  return pass.run(roots, std::move(root_gradients), std::move(captures));
 }
 
 }  // namespace
@@ -335,38 +341,21 @@ namespace autograd {
 void backward(const TensorList& tensors, const TensorList& grad_tensors, std::optional<bool> retain_graph,
               bool create_graph, const TensorList& inputs, Loc where) {
   OpScope op("backward", where);
-  std::vector<Edge> roots;
-  Grads gradients;
-  collect_roots(tensors, grad_tensors, create_graph, &roots, &gradients);
-  BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
-  if (inputs.empty()) {
-    pass.run(roots, std::move(gradients), nullptr);
-    return;
-  }
-  std::vector<Capture> captures = captures_of(inputs);
-  pass.run(roots, std::move(gradients), &captures);
+  TensorList gradients = run_pass(tensors, grad_tensors, inputs, retain_graph, create_graph);
   AutoGradMode mode(create_graph);
   for (size_t i = 0; i < inputs.size(); ++i)
-    if (captures[i].gradient.defined()) accumulate_and_notify(inputs[i], std::move(captures[i].gradient));
+    if (gradients[i].defined()) accumulate_and_notify(inputs[i], std::move(gradients[i]));
 }
 
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs,
                 std::optional<bool> retain_graph, bool create_graph, bool allow_unused, Loc where) {
   OpScope op("grad", where);
   GRADUS_CHECK(!inputs.empty(), ValueError, "grad requires non-empty inputs.");
-  std::vector<Edge> roots;
-  Grads gradients;
-  collect_roots(outputs, grad_outputs, create_graph, &roots, &gradients);
-  std::vector<Capture> captures = captures_of(inputs);
-  BackwardPass pass(retain_graph.value_or(create_graph), create_graph);
-  pass.run(roots, std::move(gradients), &captures);
-  TensorList result;
-  for (size_t i = 0; i < captures.size(); ++i) {
-    GRADUS_CHECK(allow_unused || captures[i].gradient.defined(), AutogradError, "input ", i, " of shape ",
-                 inputs[i].sizes(), " was not used to compute the outputs. Set allow_unused=True if that is intended");
-    result.push_back(std::move(captures[i].gradient));
-  }
-  return result;
+  TensorList gradients = run_pass(outputs, grad_outputs, inputs, retain_graph, create_graph);
+  for (size_t i = 0; i < inputs.size(); ++i)
+    GRADUS_CHECK(allow_unused || gradients[i].defined(), AutogradError, "input ", i, " of shape ", inputs[i].sizes(),
+                 " was not used to compute the outputs. Set allow_unused=True if that is intended");
+  return gradients;
 }
 
 void queue_callback(std::function<void()> done) {

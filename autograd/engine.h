@@ -40,7 +40,7 @@ void queue_callback(std::function<void()> done);
 /// AutogradError names the operator and layer that produced the first NaN or infinity, or the input, gradient or saved
 /// tensor that already contained it (torch::autograd::AnomalyMode). Every tensor that is read or made is scanned, which
 /// costs time.
-class AnomalyGuard : detail::ScopedValue<bool> {
+class AnomalyGuard : ScopedValue<bool> {
  public:
   explicit AnomalyGuard(bool enabled = true) : ScopedValue(enabled_, enabled) {}
   static bool is_enabled() { return enabled_; }

@@ -1,25 +1,10 @@
 // Grad mode, a setting of each thread: whether operators are recorded for differentiation.
 #pragma once
 
-#include <utility>
+#include <gradus/core/scope.h>
 
 namespace gradus {
-
 namespace detail {
-/// Sets a variable until the end of the scope.
-template <class T>
-class ScopedValue {
- public:
-  ScopedValue(T& variable, T value) : variable_(variable), previous_(std::exchange(variable, value)) {}
-  ~ScopedValue() { variable_ = previous_; }
-  ScopedValue(const ScopedValue&) = delete;
-  ScopedValue& operator=(const ScopedValue&) = delete;
-
- private:
-  T& variable_;
-  const T previous_;
-};
-
 inline thread_local constinit bool grad_enabled = true;
 inline thread_local constinit bool inference_enabled = false;
 }  // namespace detail
@@ -31,7 +16,7 @@ struct GradMode {
 };
 
 /// Sets grad mode until the end of the scope.
-class AutoGradMode : detail::ScopedValue<bool> {
+class AutoGradMode : ScopedValue<bool> {
  public:
   explicit AutoGradMode(bool enabled) : ScopedValue(detail::grad_enabled, enabled) {}
 };
@@ -52,7 +37,7 @@ class InferenceMode {
 
  private:
   const AutoGradMode grad_;
-  const detail::ScopedValue<bool> inference_;
+  const ScopedValue<bool> inference_;
 };
 
 }  // namespace gradus

@@ -101,7 +101,7 @@ class Casts {
 };
 
 /// Switches autocast off until the end of the scope.
-class AutocastOff : gradus::detail::ScopedValue<AutocastThread> {
+class AutocastOff : ScopedValue<AutocastThread> {
  public:
   AutocastOff() : ScopedValue(autocast, {false, {}, {}, autocast.guards}) {}
 };

@@ -231,15 +231,7 @@ namespace {
 
 bool is_anomalous(const Array& array) {
   if (!array.defined() || !is_floating(array.dtype()) || array.numel() == 0) return false;
-  const Array finite = ops::unary(UnaryOp::isfinite, array);
-  return !ops::item(ops::reduce(ReduceOp::all, finite, axis_mask({}, finite.ndim()), false, DType::boolean)).to_bool();
-}
-
-template <class... Parts>
-std::string text_of(const Parts&... parts) {
-  Message message;
-  (message << ... << parts);
-  return std::move(message).take();
+  return !ops::all_true(ops::unary(UnaryOp::isfinite, array));
 }
 
 // Returns "a NaN", "an inf" or "a NaN and an inf", depending on what `array` contains.
@@ -252,10 +244,15 @@ const char* anomaly_in(const Array& array) {
   return nan && inf ? "a NaN and an inf" : nan ? "a NaN" : "an inf";
 }
 
-std::string place_of(const Node& node, const char* direction) {
-  std::string place = std::string(direction) + " of " + node.name();
+// Throws if `array`, a result of the node's forward or backward, is anomalous. `before` describes an anomaly that was
+// there before; "" if there was none.
+void check_made(const Node& node, const char* direction, const Array& array, const std::string& before) {
+  if (!is_anomalous(array)) return;
+  std::string place = text_of(direction, " of ", node.name());
   if (!node.module_path().empty()) place += " in layer '" + node.module_path() + "'";
-  return place;
+  GRADUS_CHECK(before.empty(), AutogradError, place, " returned ", anomaly_in(array), " in a tensor of shape ",
+               array.shape(), ", but did not produce it: ", before);
+  GRADUS_FAIL(AutogradError, place, " made a NaN or inf in a tensor of shape ", array.shape());
 }
 
 std::string kind_of(const Tensor& input) {
@@ -277,17 +274,13 @@ void note_inputs(const Node& node, const Tensor* const* inputs, size_t count) {
   for (size_t i = 0; i < count && last_inputs.anomaly.empty(); ++i) {
     const Tensor& input = *inputs[i];
     if (!input.defined() || !is_anomalous(input.array())) continue;
-    last_inputs.anomaly = text_of("input ", i, " of shape ", input.sizes(), ", ", kind_of(input), ", already held ",
+    last_inputs.anomaly = text_of("its input ", i, " of shape ", input.sizes(), ", ", kind_of(input), ", already held ",
                                   anomaly_in(input.array()));
   }
 }
 
 void check_result(const Node& node, const Array& result) {
-  if (!is_anomalous(result)) return;
-  const bool from_input = last_inputs.node == node.sequence() && !last_inputs.anomaly.empty();
-  GRADUS_CHECK(!from_input, AutogradError, place_of(node, "forward"), " returned ", anomaly_in(result),
-               " in a tensor of shape ", result.shape(), ", but did not produce it: its ", last_inputs.anomaly);
-  GRADUS_FAIL(AutogradError, place_of(node, "forward"), " made a NaN or inf in a tensor of shape ", result.shape());
+  check_made(node, "forward", result, last_inputs.node == node.sequence() ? last_inputs.anomaly : "");
 }
 
 std::string anomaly_before_backward(const Node& node, const Grads& dys, const Tensor& addend) {
@@ -305,10 +298,7 @@ std::string anomaly_before_backward(const Node& node, const Grads& dys, const Te
 }
 
 void check_gradient(const Node& node, const Array& gradient, const std::string& before) {
-  if (!is_anomalous(gradient)) return;
-  GRADUS_CHECK(before.empty(), AutogradError, place_of(node, "backward"), " returned ", anomaly_in(gradient),
-               " in a tensor of shape ", gradient.shape(), ", but did not produce it: ", before);
-  GRADUS_FAIL(AutogradError, place_of(node, "backward"), " made a NaN or inf in a tensor of shape ", gradient.shape());
+  check_made(node, "backward", gradient, before);
 }
 
 }  // namespace detail

@@ -152,38 +152,38 @@ Saved& Saved::operator=(Own own) {
   return *this = own.array;
 }
 
-// Returns the data from the keeper, or nothing if there is no keeper. The data are not stored here, so that a later
-// pass that needs them with a history can ask again.
-std::optional<SavedKeeper::Kept> Saved::from_keeper() const {
-  if (!has_keeper_) return std::nullopt;
+// Returns the data and, if it was saved with its history, the tensor. What comes from a keeper is not stored here, so
+// that a later pass that needs a history can ask again.
+SavedKeeper::Kept Saved::read() const {
   Ref<SavedKeeper> keeper;
   {
     const FlagLock lock(busy_);
-    check();
+    GRADUS_CHECK(!released_, AutogradError, "the graph was already used: what ", owner_->name(),
+                 " saved was freed by the first backward pass; pass retain_graph = true to the first one");
+    GRADUS_CHECK(!array_.defined() || array_.version() == version_, AutogradError,
+                 "one of the variables needed for gradient computation has been modified by an inplace operation: '",
+                 name_, "' of shape ", array_.shape(), ", which ", owner_->name(),
+                 " saved for backward, was changed in place since: version ", array_.version(), ", expected ", version_,
+                 "; use an operator that makes a new tensor, or clone() first");
+    if (!has_keeper_) return {array_, tensor_};
     keeper = keeper_;
   }
   return keeper->give(place_);
 }
 
-void Saved::check() const {
-  GRADUS_CHECK(!released_, AutogradError, "the graph was already used: what ", owner_->name(),
-               " saved was freed by the first backward pass; pass retain_graph = true to the first one");
-  GRADUS_CHECK(!array_.defined() || array_.version() == version_, AutogradError,
-               "one of the variables needed for gradient computation has been modified by an inplace operation: '",
-               name_, "' of shape ", array_.shape(), ", which ", owner_->name(),
-               " saved for backward, was changed in place since: version ", array_.version(), ", expected ", version_,
-               "; use an operator that makes a new tensor, or clone() first");
+Tensor Saved::operator()() const {
+  auto [array, tensor] = read();
+  if (!tensor.defined() && array.defined()) {
+    tensor = Tensor(array);
+    if (own_output_ && is_floating(array.dtype())) {
+      tensor.impl()->need_meta().grad_fn = Ref<Node>(owner_);
+      tensor.impl()->need_meta().output_nr = output_nr_;
+    }
+  }
+  return owner_->backward_in_float32() ? widened(tensor) : tensor;
 }
 
-Tensor Saved::with_history(const Array& array, const Tensor& tensor) const {
-  if (tensor.defined() || !array.defined()) return tensor;
-  Tensor made(array);
-  if (own_output_ && is_floating(array.dtype())) {
-    made.impl()->need_meta().grad_fn = Ref<Node>(owner_);
-    made.impl()->need_meta().output_nr = output_nr_;
-  }
-  return made;
-}
+Array Saved::array() const { return read().array; }
 
 Tensor widened(const Tensor& x) {
   return x.defined() && is_half(x.dtype()) ? x.to(DType::f32, false, false, Loc{}) : x;
@@ -193,26 +193,6 @@ bool Node::has_broadcast_input() const {
   for (const Edge& edge : edges_)
     if (edge.node && !(edge.node->outputs_[edge.input].shape == outputs_[0].shape)) return true;
   return false;
-}
-
-Tensor Saved::operator()() const {
-  const Tensor saved = as_saved();
-  const bool half = saved.defined() && is_half(saved.dtype());
-  return half && owner_->backward_in_float32() ? widened(saved) : saved;
-}
-
-Tensor Saved::as_saved() const {
-  if (const auto kept = from_keeper()) return with_history(kept->array, kept->tensor);
-  const FlagLock lock(busy_);
-  check();
-  return with_history(array_, tensor_);
-}
-
-Array Saved::array() const {
-  if (const auto kept = from_keeper()) return kept->array;
-  const FlagLock lock(busy_);
-  check();
-  return array_;
 }
 
 void Saved::release() {

@@ -176,10 +176,7 @@ class Saved {
  private:
   friend class Node;
   void keep(const Array& array, const Tensor& tensor);
-  Tensor as_saved() const;
-  void check() const;
-  std::optional<SavedKeeper::Kept> from_keeper() const;
-  Tensor with_history(const Array& array, const Tensor& tensor) const;
+  SavedKeeper::Kept read() const;
   Node* owner_;
   const char* name_;
   Saved* next_;  // next in the list of its node
@@ -247,6 +244,12 @@ class Node : public RefCounted {
 
   const Saved* saved() const { return first_saved_; }
 
+  /// Called by apply() before and after forward, which overwrites input 0 if `in_place`.
+  void set_inputs(const Tensor* const* inputs, bool in_place) {
+    inputs_ = inputs;
+    in_place_ = in_place;
+  }
+
   /// Hooks that the engine calls with the gradients of outputs before it calls backward. A defined result replaces the
   /// gradient.
   detail::GradientHooks& output_hooks() { return output_hooks_; }
@@ -273,7 +276,6 @@ class Node : public RefCounted {
 
  private:
   friend class Saved;
-  friend struct ApplyAccess;
   SmallVector<Edge, 3> edges_;
   SmallVector<OutputInfo, 1> outputs_;
   Saved* first_saved_ = nullptr;

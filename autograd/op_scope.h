@@ -21,6 +21,7 @@
 
 #include <gradus/autograd/mixed_precision/autocast.h>
 #include <gradus/autograd/node.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/core/runtime/observer.h>
 
 namespace gradus {
@@ -57,29 +58,9 @@ namespace detail {
 
 /// The name of T without its namespaces: "MatMul" for gradus::(anonymous namespace)::MatMul.
 template <class T>
-constexpr std::string_view short_type_name() {
-  std::string_view text = __PRETTY_FUNCTION__;  // … [T = ns::Type] or … [with T = ns::Type; …]
-  text.remove_prefix(text.find("T = ") + 4);
-  text = text.substr(0, text.find_first_of(";]"));
-  size_t depth = 0, start = 0;
-  for (size_t i = 0; i + 1 < text.size(); ++i) {
-    if (text[i] == '<') ++depth;
-    if (text[i] == '>') --depth;
-    if (depth == 0 && text[i] == ':' && text[i + 1] == ':') start = i + 2;
-  }
-  return text.substr(start);
-}
-
-/// short_type_name() as a zero-terminated string.
-template <class T>
 const char* node_name() {
-  static constexpr auto text = [] {
-    constexpr std::string_view name = short_type_name<T>();
-    std::array<char, name.size() + 1> terminated{};
-    for (size_t i = 0; i < name.size(); ++i) terminated[i] = name[i];
-    return terminated;
-  }();
-  return text.data();
+  static const std::string name = platform::unqualified(platform::demangled(typeid(T)));
+  return name.c_str();
 }
 
 /// Returns the array of a tensor argument, undefined if the tensor is, and any other argument unchanged.
@@ -128,18 +109,6 @@ void finish_in_place(const Tensor& self, const Ref<Node>& node);
 /// `self` is a leaf that requires them.
 void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view);
 
-}  // namespace detail
-
-/// Gives apply() access to the private fields of Node that it sets.
-struct ApplyAccess {
-  static void set_inputs(Node& node, const Tensor* const* inputs, bool in_place) {
-    node.inputs_ = inputs;
-    node.in_place_ = in_place;
-  }
-};
-
-namespace detail {
-
 /// Runs forward, either on a recorded node or on a temporary one, and passes the node (null if not recorded) and the
 /// result to `finish`. With `in_place`, forward overwrites the first argument.
 template <class N, class Finish, class... Args>
@@ -153,13 +122,13 @@ auto run_node(bool in_place, const Finish& finish, const Args&... args) {
   if (recording) {
     Ref<N> node = make_ref<N>();
     begin_node(*node, inputs, count, node_name<N>());
-    ApplyAccess::set_inputs(*node, inputs, in_place);
+    node->set_inputs(inputs, in_place);
     auto result = node->forward(unwrap(args)...);
-    ApplyAccess::set_inputs(*node, nullptr, in_place);
+    node->set_inputs(nullptr, in_place);
     return finish(Ref<Node>(std::move(node)), std::move(result));
   }
   N node;
-  ApplyAccess::set_inputs(node, inputs, in_place);
+  node.set_inputs(inputs, in_place);
   return finish(Ref<Node>(), node.forward(unwrap(args)...));
 }
 

@@ -205,8 +205,7 @@ Scalar Tensor::item_scalar(Loc where) const {
 bool Tensor::equal(const Tensor& other) const {
   OpContext context("equal");
   if (!(sizes() == other.sizes()) || dtype() != other.dtype()) return false;
-  const Array same = ops::binary(BinaryOp::eq, array(), other.array());
-  return ops::item(ops::reduce(ReduceOp::all, same, axis_mask({}, same.ndim()), false, DType::boolean)).to_bool();
+  return ops::all_true(ops::binary(BinaryOp::eq, array(), other.array()));
 }
 
 bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_nan) const {

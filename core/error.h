@@ -124,11 +124,17 @@ class Message {
 /// Adds this thread's op, module path and user's line to `message`.
 std::string with_context(std::string message);
 
-template <class Kind, class... Parts>
-[[noreturn]] [[gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+/// The concatenation of the parts.
+template <class... Parts>
+std::string text_of(const Parts&... parts) {
   Message message;
   (message << ... << parts);
-  throw Kind(with_context(std::move(message).take()));
+  return std::move(message).take();
+}
+
+template <class Kind, class... Parts>
+[[noreturn]] [[gnu::cold, gnu::noinline]] void fail(const Parts&... parts) {
+  throw Kind(with_context(text_of(parts...)));
 }
 
 }  // namespace detail

@@ -12,13 +12,7 @@ std::string size_or_none(const std::optional<int64_t>& size) { return size ? std
 }  // namespace
 
 std::string short_type(std::string name) {
-  size_t start = 0, depth = 0;
-  for (size_t i = 0; i + 1 < name.size(); ++i) {
-    if (name[i] == '<' || name[i] == '(') ++depth;
-    if (name[i] == '>' || name[i] == ')') --depth;
-    if (depth == 0 && name[i] == ':' && name[i + 1] == ':') start = i + 2;
-  }
-  name = name.substr(start);
+  name = platform::unqualified(name);
   if (name.ends_with("Impl")) name.resize(name.size() - 4);
   return name;
 }

@@ -66,8 +66,7 @@ bool divides_integers(BinaryOp op, DType dtype) {
 // of this check. There, as in PyTorch, the quotient is 0.
 void check_divisor(const Array& b) {
   if (!b.device().is_cpu()) return;
-  const Array fine = reduce(ReduceOp::all, b, axis_mask({}, b.ndim()), false, DType::boolean);
-  GRADUS_CHECK(item(fine).to_bool(), ValueError, "integers cannot be divided by 0");
+  GRADUS_CHECK(all_true(b), ValueError, "integers cannot be divided by 0");
 }
 
 // op(a, b), broadcast, computed in the type `compute`.

@@ -150,13 +150,10 @@ Array wheel(const Array& weights, int64_t num_samples, Generator& generator) {
 }
 
 void check_weights(const Array& weights, int64_t distinct) {
-  const auto all_of = [](const Array& test) {
-    return item(reduce(ReduceOp::all, test, axis_mask({}, test.ndim()), false, DType::boolean)).to_bool();
-  };
   const Array fine = binary(bitwise_and, unary(isfinite, weights), binary_scalar(ge, weights, 0));
-  GRADUS_CHECK(all_of(fine), ValueError, "probabilities must be finite and not negative");
+  GRADUS_CHECK(all_true(fine), ValueError, "probabilities must be finite and not negative");
   const Array possible = sum(binary_scalar(gt, weights, 0), 0b10);
-  GRADUS_CHECK(all_of(binary_scalar(ge, possible, distinct)), ValueError, "a row needs at least ", distinct,
+  GRADUS_CHECK(all_true(binary_scalar(ge, possible, distinct)), ValueError, "a row needs at least ", distinct,
                " probabilities above 0");
 }
 

@@ -103,6 +103,8 @@ Array cat(const std::vector<Array>& arrays, int64_t axis);
 /// Reduces over the axes in `mask` (see axis_mask) to a result of type `dtype`. mean needs a floating type. max and min
 /// of no elements throw a ShapeError.
 Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dtype);
+/// True if all elements of x are true (not 0). The host waits for the device.
+bool all_true(const Array& x);
 /// The default result type of sum and prod: int64 for integers and booleans.
 inline DType sum_type(DType dtype) { return is_floating(dtype) ? dtype : DType::i64; }
 /// Sum over the axes in `mask`, of type sum_type(x.dtype()).

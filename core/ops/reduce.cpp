@@ -46,6 +46,10 @@ Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dty
   return keepdim ? y : drop_axes(y, mask);
 }
 
+bool all_true(const Array& x) {
+  return item(reduce(ReduceOp::all, x, axis_mask({}, x.ndim()), false, DType::boolean)).to_bool();
+}
+
 std::tuple<Array, Array> arg_reduce(ArgReduceOp op, const Array& x, int axis, bool keepdim) {
   GRADUS_CHECK(x.ndim() == 0 || x.shape()[axis] > 0, ShapeError, "maximum or minimum of no elements: dimension ", axis,
                " of shape ", x.shape(), " is empty");

@@ -65,6 +65,16 @@ std::string demangled(const std::type_info& type) {
   return name;
 }
 
+std::string unqualified(const std::string& name) {
+  size_t start = 0, depth = 0;
+  for (size_t i = 0; i + 1 < name.size(); ++i) {
+    if (name[i] == '<' || name[i] == '(') ++depth;
+    if (name[i] == '>' || name[i] == ')') --depth;
+    if (depth == 0 && name[i] == ':' && name[i + 1] == ':') start = i + 2;
+  }
+  return name.substr(start);
+}
+
 int process_id() { return getpid(); }
 
 std::string host_name() {

@@ -29,6 +29,8 @@ void unmap_memory(void* data, size_t bytes);
 
 /// The name of a type as in source code: "gradus::nn::LinearImpl".
 std::string demangled(const std::type_info& type);
+/// A name without the namespaces, classes and functions in front of it: "LinearImpl".
+std::string unqualified(const std::string& name);
 
 int process_id();
 /// "localhost" if the machine has no name.

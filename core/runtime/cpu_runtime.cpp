@@ -55,9 +55,6 @@ int own_shelf() {
 class CpuEvent final : public Event {
  public:
   void record(const Stream&) override { time_ = std::chrono::steady_clock::now(); }
-  void block(const Stream&) const override {}
-  void synchronize() const override {}
-  bool query() const override { return true; }
   double elapsed_ms(const Event& start) const override {
     return std::chrono::duration<double, std::milli>(time_ - static_cast<const CpuEvent&>(start).time_).count();
   }
@@ -69,9 +66,6 @@ class CpuEvent final : public Event {
 class CpuRuntime final : public DeviceRuntime {
  public:
   DeviceType type() const override { return DeviceType::cpu; }
-  int device_count() const override { return 1; }
-  int current_device() const override { return 0; }
-  void set_current_device(int) override {}
   std::string description(int) const override { return "CPU"; }
 
   void* allocate(size_t bytes, const Stream&) override {
@@ -106,8 +100,6 @@ class CpuRuntime final : public DeviceRuntime {
     list = block;
   }
 
-  void record_stream(void*, const Stream&) override {}
-
   void empty_cache() override {
     for (Shelf& shelf : shelves_) {
       std::lock_guard lock(shelf.mutex);
@@ -135,26 +127,11 @@ class CpuRuntime final : public DeviceRuntime {
 
   void set_memory_limit(int, int64_t bytes) override { limit_ = bytes; }
 
-  void* allocate_pinned(size_t bytes) override { return allocate(bytes, {}); }
-  void free_pinned(void* data) noexcept override { free(data); }
-
   void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes, bool) override {
     if (bytes && !record_copy(to, to_device, from, from_device, bytes)) std::memcpy(to, from, bytes);
   }
 
-  Stream current_stream(int) override { return {}; }
-  void set_current_stream(const Stream&) override {}
-  Stream new_stream(int) override { return {}; }
   std::unique_ptr<Event> new_event(bool) override { return std::make_unique<CpuEvent>(); }
-  void synchronize(int) override {}
-
-  void begin_capture() override {
-    GRADUS_FAIL(DeviceError, "graph capture needs a cuda device; on the cpu run eagerly");
-  }
-  std::unique_ptr<CapturedGraph> end_capture() override {
-    begin_capture();
-    return nullptr;
-  }
   bool capturing() const override { return is_recording(DeviceType::cpu); }
 
  private:

@@ -26,6 +26,14 @@ void count_replay() {
 }
 UncountedReplays::UncountedReplays() : ScopedValue(uncounted, true) {}
 
+void DeviceRuntime::begin_capture() {
+  GRADUS_FAIL(DeviceError, "graph capture needs a cuda device; on the cpu run eagerly");
+}
+std::unique_ptr<CapturedGraph> DeviceRuntime::end_capture() {
+  begin_capture();
+  return nullptr;
+}
+
 void set_memory_limit(Device device, int64_t bytes) {
   GRADUS_CHECK(bytes > 0, ValueError, "set_memory_limit: the limit must be positive, got ", bytes,
                " bytes; kNoMemoryLimit removes it");

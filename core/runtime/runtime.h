@@ -18,15 +18,15 @@ struct Stream {
   friend bool operator==(const Stream& a, const Stream& b) { return a.device == b.device && a.handle == b.handle; }
 };
 
-/// A point in a stream's work that other streams and the host can wait for.
+/// A point in a stream's work that other streams and the host can wait for. By default, no wait is needed.
 class Event {
  public:
   virtual ~Event() = default;
   virtual void record(const Stream& stream) = 0;
-  /// Makes later work of `stream` wait for the recorded point, without blocking the host.
-  virtual void block(const Stream& stream) const = 0;
-  virtual void synchronize() const = 0;
-  virtual bool query() const = 0;
+  /// Makes later work of the stream wait for the recorded point, without blocking the host.
+  virtual void block(const Stream&) const {}
+  virtual void synchronize() const {}
+  virtual bool query() const { return true; }
   /// Milliseconds between two recorded events, both complete.
   virtual double elapsed_ms(const Event& start) const = 0;
 };
@@ -51,14 +51,15 @@ struct MemoryStats {
 
 constexpr int64_t kNoMemoryLimit = std::numeric_limits<int64_t>::max();
 
+/// The defaults describe a type of which there is one device, whose work is complete when the call returns.
 class DeviceRuntime {
  public:
   virtual ~DeviceRuntime() = default;
   virtual DeviceType type() const = 0;
 
-  virtual int device_count() const = 0;
-  virtual int current_device() const = 0;
-  virtual void set_current_device(int index) = 0;
+  virtual int device_count() const { return 1; }
+  virtual int current_device() const { return 0; }
+  virtual void set_current_device(int) {}
   /// One line for reports: model name and memory.
   virtual std::string description(int index) const = 0;
 
@@ -68,8 +69,8 @@ class DeviceRuntime {
   /// Returns memory to the cache of the stream that it was allocated on; work queued there may still use it. Never
   /// throws.
   virtual void free(void* data) noexcept = 0;
-  /// Prevents `data` from being reused until the work queued on `stream` so far is complete.
-  virtual void record_stream(void* data, const Stream& stream) = 0;
+  /// Prevents memory from being reused until the work queued on the stream so far is complete.
+  virtual void record_stream(void*, const Stream&) {}
   /// Returns cached, unused memory to the system.
   virtual void empty_cache() = 0;
   virtual MemoryStats memory_stats(int index) const = 0;
@@ -78,25 +79,25 @@ class DeviceRuntime {
   virtual void set_memory_limit(int index, int64_t bytes) = 0;
 
   /// Allocates host memory for copies to and from this device type: page-locked for cuda, plain for the CPU.
-  virtual void* allocate_pinned(size_t bytes) = 0;
-  virtual void free_pinned(void* data) noexcept = 0;
+  virtual void* allocate_pinned(size_t bytes) { return allocate(bytes, {}); }
+  virtual void free_pinned(void* data) noexcept { free(data); }
 
   /// Copies bytes on the current stream, within this device type or between it and the host. Returns when the copy is
   /// complete unless `non_blocking`.
   virtual void copy(void* to, Device to_device, const void* from, Device from_device, size_t bytes,
                     bool non_blocking) = 0;
 
-  /// This thread's current stream on device `index`; never the legacy null stream.
-  virtual Stream current_stream(int index) = 0;
-  virtual void set_current_stream(const Stream& stream) = 0;
-  virtual Stream new_stream(int index) = 0;
+  /// This thread's current stream on the device with this index; never the legacy null stream.
+  virtual Stream current_stream(int) { return {}; }
+  virtual void set_current_stream(const Stream&) {}
+  virtual Stream new_stream(int) { return {}; }
   virtual std::unique_ptr<Event> new_event(bool timing) = 0;
-  virtual void synchronize(int index) = 0;
+  virtual void synchronize(int) {}
 
   /// Records the work that this thread enqueues on its current stream instead of running it. Memory comes from a
-  /// private pool that the graph owns.
-  virtual void begin_capture() = 0;
-  virtual std::unique_ptr<CapturedGraph> end_capture() = 0;
+  /// private pool that the graph owns. Throws a DeviceError if this type cannot record.
+  virtual void begin_capture();
+  virtual std::unique_ptr<CapturedGraph> end_capture();
   virtual bool capturing() const = 0;
 };
 

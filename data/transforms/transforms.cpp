@@ -15,9 +15,7 @@ std::string short_name(const std::type_info& type) {
   std::string name = platform::demangled(type);
   for (const char* anonymous : {"lambda", "$_", "(*)", "std::function<"})  // clang names lambdas $_0, $_1, …
     if (name.find(anonymous) != std::string::npos) return "function";
-  name = name.substr(0, name.find('<'));
-  const size_t scope = name.rfind("::");
-  return scope == std::string::npos ? name : name.substr(scope + 2);
+  return platform::unqualified(name.substr(0, name.find('<')));
 }
 
 std::string join_numbers(const std::vector<double>& numbers) {

@@ -269,9 +269,9 @@ thread_local Inputs last_inputs;
 
 }  // namespace
 
-void note_inputs(const Node& node, const Tensor* const* inputs, size_t count) {
+void note_inputs(const Node& node, TensorPointers inputs) {
   last_inputs = {node.sequence(), ""};
-  for (size_t i = 0; i < count && last_inputs.anomaly.empty(); ++i) {
+  for (size_t i = 0; i < inputs.size() && last_inputs.anomaly.empty(); ++i) {
     const Tensor& input = *inputs[i];
     if (!input.defined() || !is_anomalous(input.array())) continue;
     last_inputs.anomaly = text_of("its input ", i, " of shape ", input.sizes(), ", ", kind_of(input), ", already held ",

@@ -102,7 +102,7 @@ void accumulate_grad(const Tensor& leaf, Tensor gradient);
 namespace detail {
 /// Called under AnomalyGuard before the forward of a recorded node: remembers which input already contains a NaN or
 /// infinity.
-void note_inputs(const Node& node, const Tensor* const* inputs, size_t count);
+void note_inputs(const Node& node, TensorPointers inputs);
 /// Called under AnomalyGuard after forward: if `result` contains a NaN or infinity, throws an AutogradError that names
 /// the operator and its layer, or the input that note_inputs found.
 void check_result(const Node& node, const Array& result);

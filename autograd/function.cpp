@@ -52,9 +52,9 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   OpScope op(node->name(), Loc{});
   std::vector<const Tensor*> pointers;
   for (const Tensor& input : inputs) pointers.push_back(&input);
-  const bool recording = detail::is_recorded(pointers.data(), pointers.size());
+  const bool recording = detail::is_recorded(pointers);
   node->input_of_argument_ = std::move(input_of_argument);
-  if (recording) detail::begin_node(*node, pointers.data(), pointers.size(), node->name());
+  if (recording) detail::begin_node(*node, pointers, node->name());
   AutogradContext& context = node->context;
   TensorList results;
   {

@@ -245,7 +245,7 @@ class Node : public RefCounted {
   const Saved* saved() const { return first_saved_; }
 
   /// Called by apply() before and after forward, which overwrites input 0 if `in_place`.
-  void set_inputs(const Tensor* const* inputs, bool in_place) {
+  void set_inputs(TensorPointers inputs, bool in_place) {
     inputs_ = inputs;
     in_place_ = in_place;
   }
@@ -279,8 +279,8 @@ class Node : public RefCounted {
   SmallVector<Edge, 3> edges_;
   SmallVector<OutputInfo, 1> outputs_;
   Saved* first_saved_ = nullptr;
-  const Tensor* const* inputs_ = nullptr;  // the inputs during forward, otherwise null
-  bool in_place_ = false;                  // during forward: input 0 is overwritten
+  TensorPointers inputs_;  // the inputs during forward, otherwise empty
+  bool in_place_ = false;  // during forward: input 0 is overwritten
   const char* name_ = "Node";
   std::string module_path_;
   const uint64_t sequence_;

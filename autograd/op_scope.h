@@ -91,11 +91,11 @@ auto tensor_pointers(const Args&... args) {
 }
 
 /// True if a call with these inputs is recorded: grad mode is enabled and an input requires gradients.
-bool is_recorded(const Tensor* const* inputs, size_t count);
+bool is_recorded(TensorPointers inputs);
 /// Throws if the first input is undefined. Other inputs may be undefined.
-void check_inputs(const Tensor* const* inputs, size_t count);
+void check_inputs(TensorPointers inputs);
 /// Sets the node's name, layer and edges before forward.
-void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name);
+void begin_node(Node& node, TensorPointers inputs, const char* name);
 /// Makes a tensor from a result of `node`, which is null if the call is not recorded.
 Tensor finish_output(const Ref<Node>& node, Array output);
 /// Like finish_output, for a result that is a view of `of`. Also stores the base of the view.
@@ -114,17 +114,16 @@ void finish_view_in_place(const Tensor& self, const Ref<Node>& node, Array view)
 template <class N, class Finish, class... Args>
 auto run_node(bool in_place, const Finish& finish, const Args&... args) {
   const auto pointers = tensor_pointers(args...);
-  const Tensor* const* const inputs = pointers.data();
-  const size_t count = pointers.size();
-  const bool recording = is_recorded(inputs, count);
-  check_inputs(inputs, count);
+  const TensorPointers inputs = pointers;
+  const bool recording = is_recorded(inputs);
+  check_inputs(inputs);
   if (in_place) check_in_place(*inputs[0], recording);
   if (recording) {
     Ref<N> node = make_ref<N>();
-    begin_node(*node, inputs, count, node_name<N>());
+    begin_node(*node, inputs, node_name<N>());
     node->set_inputs(inputs, in_place);
     auto result = node->forward(unwrap(args)...);
-    node->set_inputs(nullptr, in_place);
+    node->set_inputs({}, in_place);
     return finish(Ref<Node>(std::move(node)), std::move(result));
   }
   N node;
@@ -156,8 +155,7 @@ decltype(auto) cast_argument(const amp::detail::Casts& casts, const T& argument)
 template <class N, class... Args>
 auto apply(const OpScope&, const Args&... args) {
   if (amp::detail::autocast.rules.any()) [[unlikely]] {
-    const auto inputs = detail::tensor_pointers(args...);
-    const amp::detail::Casts casts(inputs.data(), inputs.size());
+    const amp::detail::Casts casts(detail::tensor_pointers(args...));
     return detail::apply_as_is<N>(detail::cast_argument(casts, args)...);
   }
   return detail::apply_as_is<N>(args...);
@@ -203,18 +201,12 @@ struct ComposedNode : Node {
 namespace detail {
 
 /// Finds out whether a composition has inputs of half types, as given or as autocast casts them, and converts its
-/// inputs and results.
+/// inputs (tensors and lists of tensors) and results.
 class HalfInputs {
  public:
-  HalfInputs(const OpScope& op, const Tensor* const* inputs, size_t count) : op_(op) {
-    std::optional<DType> arrays, scalars;
-    for (const Tensor* x : std::span(inputs, count)) {
-      if (!x->defined() || !is_floating(x->dtype())) continue;
-      any_ = any_ || is_half(x->dtype()) || is_half(op.type_of(*x));
-      std::optional<DType>& type = x->dim() > 0 ? arrays : scalars;
-      type = type ? promote_types(*type, op.type_of(*x)) : op.type_of(*x);
-    }
-    type_ = arrays ? *arrays : scalars.value_or(DType::f32);
+  template <class... Inputs>
+  explicit HalfInputs(const OpScope& op, const Inputs&... inputs) : op_(op) {
+    (note(inputs), ...);
   }
 
   bool any() const { return any_; }
@@ -224,9 +216,15 @@ class HalfInputs {
     const bool cast = x.defined() && is_half(op_.type_of(x)) && !is_half(x.dtype());
     return widened(cast ? x.to(op_.type_of(x), false, false, Loc{}) : x);
   }
+  TensorList operator()(TensorList list) const {
+    for (Tensor& x : list) x = (*this)(x);
+    return list;
+  }
 
+  /// Rounds a result to the promoted type of the non-scalar inputs, or of all inputs if all are scalars.
   void round(Tensor& y) const {
-    if (is_half(type_) && y.dtype() == DType::f32) y = y.to(type_, false, false, Loc{});
+    const DType type = arrays_ ? *arrays_ : scalars_.value_or(DType::f32);
+    if (is_half(type) && y.dtype() == DType::f32) y = y.to(type, false, false, Loc{});
   }
   template <class... Results>
   void round(std::tuple<Results...>& results) const {
@@ -234,41 +232,35 @@ class HalfInputs {
   }
 
  private:
+  void note(const Tensor& x) {
+    if (!x.defined() || !is_floating(x.dtype())) return;
+    any_ = any_ || is_half(x.dtype()) || is_half(op_.type_of(x));
+    std::optional<DType>& type = x.dim() > 0 ? arrays_ : scalars_;
+    type = promote_types(type.value_or(op_.type_of(x)), op_.type_of(x));
+  }
+  void note(const TensorList& list) {
+    for (const Tensor& x : list) note(x);
+  }
+
   const OpScope& op_;
   bool any_ = false;
-  DType type_;  // the results' type: the promoted type of the non-scalar inputs, or of all if all are scalars
+  std::optional<DType> arrays_, scalars_;  // the promoted types of the non-scalar and of the scalar inputs
 };
 
 }  // namespace detail
 
 /// Returns f(inputs…), computed in float32 if inputs are of a half type: f gets converted inputs, and its float32
 /// results are rounded to the inputs' type, or to the type that autocast chooses for the operator. Undefined inputs
-/// stay undefined.
+/// stay undefined. An input may be a list of tensors.
 template <class F, class... Inputs>
 auto composed(const OpScope& op, F&& f, const Inputs&... inputs) {
-  const auto pointers = detail::tensor_pointers(inputs...);
-  const detail::HalfInputs half(op, pointers.data(), pointers.size());
+  const detail::HalfInputs half(op, inputs...);
   if (!half.any()) return f(inputs...);
   const std::tuple converted{half(inputs)...};
   const amp::detail::AutocastOff off;
   auto results = std::apply(f, converted);
   half.round(results);
   return results;
-}
-
-/// Like composed(), for a list of inputs.
-template <class F>
-Tensor composed_of_list(const OpScope& op, F&& f, const TensorList& inputs) {
-  std::vector<const Tensor*> pointers;
-  for (const Tensor& x : inputs) pointers.push_back(&x);
-  const detail::HalfInputs half(op, pointers.data(), pointers.size());
-  if (!half.any()) return f(inputs);
-  TensorList converted;
-  for (const Tensor& x : inputs) converted.push_back(half(x));
-  const amp::detail::AutocastOff off;
-  Tensor result = f(converted);
-  half.round(result);
-  return result;
 }
 
 // ---- Arguments: operands of binary operators, axis numbers, and sets of axes as bit masks (axis_mask) ----

@@ -315,14 +315,13 @@ namespace {
 struct Format {
   double scale = 1;
   int width = 0;
-  int precision = 0;
+  int precision = 4;
   bool scientific = false;
 };
 
 // Chooses the format as LibTorch does: integers without a decimal point, other values with four decimals; a common
 // factor 10^k if all values are large or all are small; scientific notation if magnitudes differ widely.
 Format format_for(const std::vector<double>& values) {
-  Format format;
   bool integers = true;
   double least = HUGE_VAL, most = 0;  // magnitudes of the finite values
   for (double value : values) {
@@ -336,24 +335,12 @@ Format format_for(const std::vector<double>& values) {
     return x != 0 && least <= most ? static_cast<int>(std::floor(std::log10(x))) + 1 : 1;
   };
   const int low = exponent(least), high = exponent(most);
-  if (integers) {
-    format.scientific = high > 9;
-    format.precision = format.scientific ? 4 : 0;
-    format.width = format.scientific ? 11 : high + 1;
-  } else if (high - low > 4) {
-    format.scientific = true;
-    format.width = std::abs(high) > 99 || std::abs(low) > 99 ? 12 : 11;
-    format.precision = 4;
-  } else {
-    format.precision = 4;
-    if (high > 5 || high < 0) {
-      format.width = 7;
-      format.scale = std::pow(10, high - 1);
-    } else {
-      format.width = high == 0 ? 7 : high + 6;
-    }
-  }
-  return format;
+  if (integers && high <= 9) return {.width = high + 1, .precision = 0};
+  if (integers) return {.width = 11, .scientific = true};
+  const bool three_digits = std::abs(high) > 99 || std::abs(low) > 99;  // in the exponent
+  if (high - low > 4) return {.width = three_digits ? 12 : 11, .scientific = true};
+  if (high > 5 || high < 0) return {.scale = std::pow(10, high - 1), .width = 7};
+  return {.width = high == 0 ? 7 : high + 6};
 }
 
 std::string number(double value, const Format& format) {

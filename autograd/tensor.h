@@ -8,6 +8,7 @@
 #include <functional>
 #include <iosfwd>
 #include <optional>
+#include <span>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -69,6 +70,8 @@ inline TensorOptions layout(TensorLayout layout) { return TensorOptions().layout
 inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().requires_grad(wanted); }
 
 using TensorList = std::vector<Tensor>;
+/// The tensor arguments of an operator, in order.
+using TensorPointers = std::span<const Tensor* const>;
 using Loc = SourceLocation;
 
 /// One argument of a binary operator: a tensor or a number, and the source line of the call.

@@ -144,20 +144,20 @@ void rebase_history(const Tensor& view, const Ref<Node>& node) {
 
 namespace detail {
 
-bool is_recorded(const Tensor* const* inputs, size_t count) {
-  return GradMode::is_enabled() &&
-         std::any_of(inputs, inputs + count, [](const Tensor* input) { return input->requires_grad(); });
+bool is_recorded(TensorPointers inputs) {
+  const auto requires_grad = [](const Tensor* input) { return input->requires_grad(); };
+  return GradMode::is_enabled() && std::any_of(inputs.begin(), inputs.end(), requires_grad);
 }
 
-void check_inputs(const Tensor* const* inputs, size_t count) {
-  GRADUS_CHECK(count == 0 || inputs[0]->defined(), ValueError, "the first tensor is undefined");
+void check_inputs(TensorPointers inputs) {
+  GRADUS_CHECK(inputs.empty() || inputs[0]->defined(), ValueError, "the first tensor is undefined");
 }
 
-void begin_node(Node& node, const Tensor* const* inputs, size_t count, const char* name) {
+void begin_node(Node& node, TensorPointers inputs, const char* name) {
   node.set_name(name);
   if (ModuleFrame::current()) node.set_module_path(ModuleFrame::current_path());
-  for (size_t i = 0; i < count; ++i) node.edges().push_back(gradient_edge(*inputs[i]));
-  if (AnomalyGuard::is_enabled()) note_inputs(node, inputs, count);
+  for (const Tensor* input : inputs) node.edges().push_back(gradient_edge(*input));
+  if (AnomalyGuard::is_enabled()) note_inputs(node, inputs);
 }
 
 Tensor finish_output(const Ref<Node>& node, Array output) {

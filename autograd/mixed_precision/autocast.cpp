@@ -158,14 +158,9 @@ DType type_for(const Tensor& x, const Tensor& other) {
   return widest ? promote_types(x.dtype(), other.dtype()) : type_for(x);
 }
 
-Casts::Casts(const Tensor* const* inputs, size_t count) {
-  bool first = true;
-  for (size_t i = 0; i < count; ++i) {
-    const Tensor& x = *inputs[i];
-    if (!is_castable(x)) continue;
-    widest_ = first ? x.dtype() : promote_types(widest_, x.dtype());
-    first = false;
-  }
+Casts::Casts(TensorPointers inputs) {
+  for (const Tensor* x : inputs)
+    if (is_castable(*x)) widest_ = promote_types(widest_.value_or(x->dtype()), x->dtype());
 }
 
 Tensor Casts::operator()(const Tensor& x) const {
@@ -173,7 +168,7 @@ Tensor Casts::operator()(const Tensor& x) const {
   switch (rule_for(x)) {
     case CastRule::lower: return cached_cast(autocast.settings.dtype[slot_of(x)], x);
     case CastRule::float32: return cast_to(DType::f32, x);
-    case CastRule::widest: return cast_to(widest_, x);
+    case CastRule::widest: return cast_to(*widest_, x);
     case CastRule::refused:
       GRADUS_FAIL(ValueError, "is not safe in ", autocast.settings.dtype[slot_of(x)],
                   ", where a sigmoid soon rounds to 0 or 1: drop the sigmoid and call "

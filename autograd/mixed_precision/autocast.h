@@ -93,11 +93,11 @@ DType type_for(const Tensor& x, const Tensor& other);
 /// Casts the inputs of an operator by this thread's rules.
 class Casts {
  public:
-  Casts(const Tensor* const* inputs, size_t count);
+  explicit Casts(TensorPointers inputs);
   Tensor operator()(const Tensor& x) const;
 
  private:
-  DType widest_ = DType::f32;
+  std::optional<DType> widest_;
 };
 
 /// Switches autocast off until the end of the scope.

@@ -197,7 +197,7 @@ Tensor einsum(std::string_view equation, const TensorList& operands, Loc where) 
   };
   TensorList tensors;
   for (const Labelled& term : terms) tensors.push_back(term.x);
-  return is_one_product(terms, output) ? contract(tensors) : composed_of_list(op, contract, tensors);
+  return is_one_product(terms, output) ? contract(tensors) : composed(op, contract, tensors);
 }
 
 }  // namespace gradus

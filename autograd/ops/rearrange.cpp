@@ -206,9 +206,9 @@ struct Parts final : Node {
 TensorList finish_parts(const Tensor& x, int axis, bool stacked, std::vector<Array> parts) {
   const Tensor* input = &x;
   Ref<Parts> node;
-  if (!parts.empty() && detail::is_recorded(&input, 1)) {
+  if (!parts.empty() && detail::is_recorded({&input, 1})) {
     node = make_ref<Parts>();
-    detail::begin_node(*node, &input, 1, stacked ? "Unbind" : "Split");
+    detail::begin_node(*node, {&input, 1}, stacked ? "Unbind" : "Split");
     node->axis = axis, node->stacked = stacked;
   }
   TensorList views;
@@ -243,9 +243,9 @@ Tensor cat(const TensorList& tensors, int64_t dim, Loc where) {
     pointers.push_back(&tensor);
     arrays.push_back(tensor.array());
   }
-  if (!detail::is_recorded(pointers.data(), pointers.size())) return Tensor(ops::cat(arrays, dim));
+  if (!detail::is_recorded(pointers)) return Tensor(ops::cat(arrays, dim));
   Ref<Cat> node = make_ref<Cat>();
-  detail::begin_node(*node, pointers.data(), pointers.size(), "Cat");
+  detail::begin_node(*node, pointers, "Cat");
   Array joined = ops::cat(arrays, dim);
   node->axis = joined.ndim() == 1 ? 0 : normalize_axis(dim, joined.ndim());
   for (const Array& array : arrays) node->shapes.push_back(array.shape());

@@ -20,9 +20,6 @@ AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); 
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
 
-// The left operand of a method call. It has no source line; the line of the call comes with the other operand.
-Operand self(const Tensor& x) { return Operand(x, Loc{}); }
-
 }  // namespace
 
 Tensor::Tensor(Array array, bool requires_grad) : impl_(make_ref<TensorImpl>(std::move(array))) {
@@ -213,69 +210,14 @@ bool Tensor::allclose(const Tensor& other, double rtol, double atol, bool equal_
   return isclose(cpu(), other.cpu(), rtol, atol, equal_nan).all().item<bool>();
 }
 
-// ---- Methods and operators that forward to functions in autograd/ops; more are in ops/unary.cpp ----
-
-Tensor Tensor::add(const Operand& other, const Scalar& alpha) const { return gradus::add(self(*this), other, alpha); }
-Tensor Tensor::sub(const Operand& other, const Scalar& alpha) const { return gradus::sub(self(*this), other, alpha); }
-Tensor Tensor::mul(const Operand& other) const { return gradus::mul(self(*this), other); }
-Tensor Tensor::div(const Operand& other, std::optional<std::string_view> rounding_mode) const {
-  return gradus::div(self(*this), other, rounding_mode);
-}
-Tensor Tensor::floor_divide(const Operand& other) const { return gradus::floor_divide(self(*this), other); }
-Tensor Tensor::pow(const Operand& exponent) const { return gradus::pow(self(*this), exponent); }
-Tensor Tensor::clamp(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
-  return gradus::clamp(*this, min, max, where);
-}
-Tensor Tensor::logical_not(Loc where) const { return gradus::logical_not(*this, where); }
-Tensor Tensor::isfinite(Loc where) const { return gradus::isfinite(*this, where); }
-Tensor Tensor::tan(Loc where) const { return gradus::tan(*this, where); }
-Tensor Tensor::log2(Loc where) const { return gradus::log2(*this, where); }
-Tensor Tensor::log10(Loc where) const { return gradus::log10(*this, where); }
-Tensor Tensor::isnan(Loc where) const { return gradus::isnan(*this, where); }
-Tensor Tensor::isinf(Loc where) const { return gradus::isinf(*this, where); }
-Tensor Tensor::bitwise_not(Loc where) const { return gradus::bitwise_not(*this, where); }
-Tensor Tensor::maximum(const Operand& other) const { return gradus::maximum(self(*this), other); }
-Tensor Tensor::minimum(const Operand& other) const { return gradus::minimum(self(*this), other); }
-Tensor Tensor::fmod(const Operand& other) const { return gradus::fmod(self(*this), other); }
-Tensor Tensor::remainder(const Operand& other) const { return gradus::remainder(self(*this), other); }
-Tensor Tensor::atan2(const Operand& other) const { return gradus::atan2(self(*this), other); }
-Tensor Tensor::lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
-Tensor Tensor::addcmul(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
-  return gradus::addcmul(*this, a, b, value, where);
-}
-Tensor Tensor::addcdiv(const Tensor& a, const Tensor& b, const Scalar& value, Loc where) const {
-  return gradus::addcdiv(*this, a, b, value, where);
-}
-Tensor Tensor::where(const Tensor& condition, const Operand& other) const {
-  return gradus::where(condition, self(*this), other);
-}
-
-Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }
-Tensor operator-(const Operand& a, const Operand& b) { return sub(a, b); }
-Tensor operator*(const Operand& a, const Operand& b) { return mul(a, b); }
-Tensor operator/(const Operand& a, const Operand& b) { return div(a, b); }
-Tensor operator%(const Operand& a, const Operand& b) { return remainder(a, b); }
-Tensor operator==(const Operand& a, const Operand& b) { return eq(a, b); }
-Tensor operator!=(const Operand& a, const Operand& b) { return ne(a, b); }
-Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }
-Tensor operator<=(const Operand& a, const Operand& b) { return le(a, b); }
-Tensor operator>(const Operand& a, const Operand& b) { return gt(a, b); }
-Tensor operator>=(const Operand& a, const Operand& b) { return ge(a, b); }
-Tensor operator&(const Operand& a, const Operand& b) { return bitwise_and(a, b); }
-Tensor operator|(const Operand& a, const Operand& b) { return bitwise_or(a, b); }
-Tensor operator^(const Operand& a, const Operand& b) { return bitwise_xor(a, b); }
-Tensor operator~(const Tensor& a) { return bitwise_not(a, Loc{}); }
-Tensor operator-(const Tensor& a) { return neg(a, Loc{}); }
-Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
-
-// ---- Reductions ----
+// ---- Reductions, which forward to functions in autograd/ops ----
 
 Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus::sum(*this, dtype, where); }
 Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
 Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
 Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
-Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(*this), {other, where}); }
-Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(*this), {other, where}); }
+Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(), {other, where}); }
+Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(), {other, where}); }
 Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
 Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }

@@ -14,12 +14,12 @@
 #include <vector>
 
 #include <gradus/autograd/grad_mode.h>
+#include <gradus/autograd/ops/elementwise.h>
 #include <gradus/core/array/array.h>
 #include <gradus/core/options.h>
 
 namespace gradus {
 
-class Tensor;
 class Node;
 struct TensorImpl;
 
@@ -72,19 +72,6 @@ inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().
 using TensorList = std::vector<Tensor>;
 /// The tensor arguments of an operator, in order.
 using TensorPointers = std::span<const Tensor* const>;
-using Loc = SourceLocation;
-
-/// One argument of a binary operator: a tensor or a number, and the source line of the call.
-struct Operand {
-  Operand(const Tensor& tensor_, Loc where_ = Loc::current()) : tensor(&tensor_), where(where_) {}  // NOLINT
-  template <class T>
-  requires std::is_arithmetic_v<T> Operand(T number, Loc where_ = Loc::current())
-      : scalar(number), where(where_) {}                                                  // NOLINT
-  Operand(Scalar number, Loc where_ = Loc::current()) : scalar(number), where(where_) {}  // NOLINT
-  const Tensor* tensor = nullptr;
-  Scalar scalar;
-  Loc where;
-};
 
 /// A bool, and no type that converts to bool. LibTorch has overloads for a flag and for a number, such as x.var(false)
 /// and x.var(0): with a `bool` parameter, the first would also accept the number, which means dimension 0.
@@ -340,12 +327,14 @@ class Tensor {
   Tensor nonzero(Loc where = Loc::current()) const;
 
   // ---- Element-wise (autograd/ops/elementwise.cpp) ----
-  Tensor add(const Operand& other, const Scalar& alpha = 1) const;
-  Tensor sub(const Operand& other, const Scalar& alpha = 1) const;
-  Tensor mul(const Operand& other) const;
-  Tensor div(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const;
-  Tensor floor_divide(const Operand& other) const;
-  Tensor pow(const Operand& exponent) const;
+  Tensor add(const Operand& other, const Scalar& alpha = 1) const { return gradus::add(self(), other, alpha); }
+  Tensor sub(const Operand& other, const Scalar& alpha = 1) const { return gradus::sub(self(), other, alpha); }
+  Tensor mul(const Operand& other) const { return gradus::mul(self(), other); }
+  Tensor div(const Operand& other, std::optional<std::string_view> rounding_mode = {}) const {
+    return gradus::div(self(), other, rounding_mode);
+  }
+  Tensor floor_divide(const Operand& other) const { return gradus::floor_divide(self(), other); }
+  Tensor pow(const Operand& exponent) const { return gradus::pow(self(), exponent); }
   Tensor neg(Loc where = Loc::current()) const;
   Tensor abs(Loc where = Loc::current()) const;
   Tensor exp(Loc where = Loc::current()) const;
@@ -355,19 +344,21 @@ class Tensor {
   Tensor relu(Loc where = Loc::current()) const;
   Tensor sigmoid(Loc where = Loc::current()) const;
   Tensor tanh(Loc where = Loc::current()) const;
-  Tensor clamp(std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current()) const;
+  Tensor clamp(std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current()) const {
+    return gradus::clamp(*this, min, max, where);
+  }
   Tensor eq(const Operand& other) const;
   Tensor ne(const Operand& other) const;
   Tensor lt(const Operand& other) const;
   Tensor le(const Operand& other) const;
   Tensor gt(const Operand& other) const;
   Tensor ge(const Operand& other) const;
-  Tensor logical_not(Loc where = Loc::current()) const;
+  Tensor logical_not(Loc where = Loc::current()) const { return gradus::logical_not(*this, where); }
   Tensor logical_and(const Operand& other) const;
   Tensor logical_or(const Operand& other) const;
-  Tensor isfinite(Loc where = Loc::current()) const;
-  Tensor isnan(Loc where = Loc::current()) const;
-  Tensor isinf(Loc where = Loc::current()) const;
+  Tensor isfinite(Loc where = Loc::current()) const { return gradus::isfinite(*this, where); }
+  Tensor isnan(Loc where = Loc::current()) const { return gradus::isnan(*this, where); }
+  Tensor isinf(Loc where = Loc::current()) const { return gradus::isinf(*this, where); }
   Tensor rsqrt(Loc where = Loc::current()) const;
   Tensor square(Loc where = Loc::current()) const;
   Tensor sign(Loc where = Loc::current()) const;
@@ -378,35 +369,39 @@ class Tensor {
   Tensor sin(Loc where = Loc::current()) const;
   Tensor cos(Loc where = Loc::current()) const;
   Tensor erf(Loc where = Loc::current()) const;
-  Tensor tan(Loc where = Loc::current()) const;    ///< gradus::tan
-  Tensor sinh(Loc where = Loc::current()) const;   ///< gradus::sinh
-  Tensor cosh(Loc where = Loc::current()) const;   ///< gradus::cosh
-  Tensor asin(Loc where = Loc::current()) const;   ///< gradus::asin
-  Tensor acos(Loc where = Loc::current()) const;   ///< gradus::acos
-  Tensor atan(Loc where = Loc::current()) const;   ///< gradus::atan
-  Tensor asinh(Loc where = Loc::current()) const;  ///< gradus::asinh
-  Tensor acosh(Loc where = Loc::current()) const;  ///< gradus::acosh
-  Tensor atanh(Loc where = Loc::current()) const;  ///< gradus::atanh
+  Tensor tan(Loc where = Loc::current()) const { return gradus::tan(*this, where); }  ///< gradus::tan
+  Tensor sinh(Loc where = Loc::current()) const;                                      ///< gradus::sinh
+  Tensor cosh(Loc where = Loc::current()) const;                                      ///< gradus::cosh
+  Tensor asin(Loc where = Loc::current()) const;                                      ///< gradus::asin
+  Tensor acos(Loc where = Loc::current()) const;                                      ///< gradus::acos
+  Tensor atan(Loc where = Loc::current()) const;                                      ///< gradus::atan
+  Tensor asinh(Loc where = Loc::current()) const;                                     ///< gradus::asinh
+  Tensor acosh(Loc where = Loc::current()) const;                                     ///< gradus::acosh
+  Tensor atanh(Loc where = Loc::current()) const;                                     ///< gradus::atanh
   Tensor log1p(Loc where = Loc::current()) const;
   Tensor expm1(Loc where = Loc::current()) const;
-  Tensor log2(Loc where = Loc::current()) const;
-  Tensor log10(Loc where = Loc::current()) const;
+  Tensor log2(Loc where = Loc::current()) const { return gradus::log2(*this, where); }
+  Tensor log10(Loc where = Loc::current()) const { return gradus::log10(*this, where); }
   Tensor clamp_min(const Operand& min) const { return clamp(min, {}, min.where); }
   Tensor clamp_max(const Operand& max) const { return clamp({}, max, max.where); }
-  Tensor maximum(const Operand& other) const;
-  Tensor minimum(const Operand& other) const;
-  Tensor fmod(const Operand& other) const;
-  Tensor remainder(const Operand& other) const;
-  Tensor atan2(const Operand& other) const;
+  Tensor maximum(const Operand& other) const { return gradus::maximum(self(), other); }
+  Tensor minimum(const Operand& other) const { return gradus::minimum(self(), other); }
+  Tensor fmod(const Operand& other) const { return gradus::fmod(self(), other); }
+  Tensor remainder(const Operand& other) const { return gradus::remainder(self(), other); }
+  Tensor atan2(const Operand& other) const { return gradus::atan2(self(), other); }
   Tensor logical_xor(const Operand& other) const;
   Tensor bitwise_and(const Operand& other) const;
   Tensor bitwise_or(const Operand& other) const;
   Tensor bitwise_xor(const Operand& other) const;
-  Tensor bitwise_not(Loc where = Loc::current()) const;
-  Tensor lerp(const Tensor& end, const Operand& weight) const;
-  Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
-  Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const;
-  Tensor where(const Tensor& condition, const Operand& other) const;
+  Tensor bitwise_not(Loc where = Loc::current()) const { return gradus::bitwise_not(*this, where); }
+  Tensor lerp(const Tensor& end, const Operand& weight) const { return gradus::lerp(*this, end, weight); }
+  Tensor addcmul(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const {
+    return gradus::addcmul(*this, a, b, value, where);
+  }
+  Tensor addcdiv(const Tensor& a, const Tensor& b, const Scalar& value = 1, Loc where = Loc::current()) const {
+    return gradus::addcdiv(*this, a, b, value, where);
+  }
+  Tensor where(const Tensor& condition, const Operand& other) const { return gradus::where(condition, self(), other); }
 
   // ---- In place: these methods increase the version and update the history. For a leaf that requires gradients they
   // throw an AutogradError. ----
@@ -544,30 +539,31 @@ class Tensor {
   std::string toString() const;  ///< device and element type, such as CPUFloatType
 
  private:
+  /// This tensor as the left operand of a method call. It has no source line, which comes with the other operand.
+  Operand self() const { return Operand(*this, Loc{}); }
   Scalar item_scalar(Loc where) const;
   Tensor view_as_type(DType dtype, Loc where) const;
   Ref<TensorImpl> impl_;
 };
 
-Tensor operator+(const Operand& a, const Operand& b);
-Tensor operator-(const Operand& a, const Operand& b);
-Tensor operator*(const Operand& a, const Operand& b);
-Tensor operator/(const Operand& a, const Operand& b);
-/// remainder(a, b)
-Tensor operator%(const Operand& a, const Operand& b);
-Tensor operator==(const Operand& a, const Operand& b);
-Tensor operator!=(const Operand& a, const Operand& b);
-Tensor operator<(const Operand& a, const Operand& b);
-Tensor operator<=(const Operand& a, const Operand& b);
-Tensor operator>(const Operand& a, const Operand& b);
-Tensor operator>=(const Operand& a, const Operand& b);
+inline Tensor operator+(const Operand& a, const Operand& b) { return add(a, b); }
+inline Tensor operator-(const Operand& a, const Operand& b) { return sub(a, b); }
+inline Tensor operator*(const Operand& a, const Operand& b) { return mul(a, b); }
+inline Tensor operator/(const Operand& a, const Operand& b) { return div(a, b); }
+inline Tensor operator%(const Operand& a, const Operand& b) { return remainder(a, b); }
+inline Tensor operator==(const Operand& a, const Operand& b) { return eq(a, b); }
+inline Tensor operator!=(const Operand& a, const Operand& b) { return ne(a, b); }
+inline Tensor operator<(const Operand& a, const Operand& b) { return lt(a, b); }
+inline Tensor operator<=(const Operand& a, const Operand& b) { return le(a, b); }
+inline Tensor operator>(const Operand& a, const Operand& b) { return gt(a, b); }
+inline Tensor operator>=(const Operand& a, const Operand& b) { return ge(a, b); }
 /// Logical on booleans, bitwise on integers.
-Tensor operator&(const Operand& a, const Operand& b);
-Tensor operator|(const Operand& a, const Operand& b);
-Tensor operator^(const Operand& a, const Operand& b);
-Tensor operator~(const Tensor& a);
-Tensor operator-(const Tensor& a);
-Tensor operator!(const Tensor& a);
+inline Tensor operator&(const Operand& a, const Operand& b) { return bitwise_and(a, b); }
+inline Tensor operator|(const Operand& a, const Operand& b) { return bitwise_or(a, b); }
+inline Tensor operator^(const Operand& a, const Operand& b) { return bitwise_xor(a, b); }
+inline Tensor operator~(const Tensor& a) { return bitwise_not(a, Loc{}); }
+inline Tensor operator-(const Tensor& a) { return neg(a, Loc{}); }
+inline Tensor operator!(const Tensor& a) { return logical_not(a, Loc{}); }
 
 /// Prints tensors as LibTorch does.
 std::ostream& operator<<(std::ostream& stream, const Tensor& tensor);

@@ -1,10 +1,28 @@
 // Element-wise operators with broadcasting and type promotion (torch.result_type).
 #pragma once
 
-#include <gradus/autograd/tensor.h>
-#include <gradus/core/backend.h>
+#include <optional>
+#include <string_view>
+
+#include <gradus/core/array/scalar.h>
+#include <gradus/core/element_ops.h>
 
 namespace gradus {
+
+class Tensor;
+using Loc = SourceLocation;
+
+/// One argument of a binary operator: a tensor or a number, and the source line of the call.
+struct Operand {
+  Operand(const Tensor& tensor_, Loc where_ = Loc::current()) : tensor(&tensor_), where(where_) {}  // NOLINT
+  template <class T>
+  requires std::is_arithmetic_v<T> Operand(T number, Loc where_ = Loc::current())
+      : scalar(number), where(where_) {}                                                  // NOLINT
+  Operand(Scalar number, Loc where_ = Loc::current()) : scalar(number), where(where_) {}  // NOLINT
+  const Tensor* tensor = nullptr;
+  Scalar scalar;
+  Loc where;
+};
 
 Tensor add(const Operand& a, const Operand& b, const Scalar& alpha = 1);
 Tensor sub(const Operand& a, const Operand& b, const Scalar& alpha = 1);
@@ -78,8 +96,8 @@ Tensor tanh(const Tensor& x, Loc where = Loc::current());
 /// NaN bound gives NaN. The gradient goes to whichever of x, min and max the result was taken from, and to x if x
 /// equals a bound.
 Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand> max = {}, Loc where = Loc::current());
-inline Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
-inline Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
+Tensor clamp_min(const Tensor& x, const Operand& min);
+Tensor clamp_max(const Tensor& x, const Operand& max);
 
 /// Comparisons return booleans and have no gradient.
 Tensor eq(const Operand& a, const Operand& b);
@@ -117,3 +135,5 @@ const Tensor& unary_(const char* name, UnaryOp op, const Tensor& x, Loc where, c
 Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const UnaryArgs& args = {});
 
 }  // namespace gradus
+
+#include <gradus/autograd/tensor.h>  // at the end, because methods of Tensor call these functions

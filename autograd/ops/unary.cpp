@@ -209,6 +209,9 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
 
 // ---- In place ----
 
+Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
+Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
+
 const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   OpScope op("clamp_", where);
   const Clamp how(*this, min, max);

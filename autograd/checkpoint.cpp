@@ -20,8 +20,6 @@ class GeneratorScope {
   ~GeneratorScope() {
     if (guard_) set_draw_position(again_.seed(), offset_);
   }
-  GeneratorScope(const GeneratorScope&) = delete;
-  GeneratorScope& operator=(const GeneratorScope&) = delete;
 
  private:
   Generator again_;

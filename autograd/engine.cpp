@@ -172,15 +172,11 @@ class BackwardPass {
     return by_sum && by_sum->accepts_sum();
   }
 
-  // Runs a node inside the ModuleFrame of the layer that made it, so that messages name the layer.
   void execute(NodeState& state) {
-    if (state.node->module_path().empty()) return run(state);
-    const ModuleFrame frame(state.node, [](const void* of) { return static_cast<const Node*>(of)->module_path(); });
-    run(state);
-  }
-
-  void run(NodeState& state) {
     Node* const node = state.node;
+    std::optional<ModuleFrame> frame;  // of the layer that made the node, so that messages name the layer
+    const auto path = [](const void* of) { return static_cast<const Node*>(of)->module_path(); };
+    if (!node->module_path().empty()) frame.emplace(node, path);
     Grads dys = std::move(state.gradients);
     dys.resize(std::max(dys.size(), node->outputs().size()));
     AutoGradMode mode(create_graph_);

@@ -22,12 +22,9 @@ TensorList grad(const TensorList& outputs, const TensorList& inputs, const Tenso
 /// Prevents backward passes of other threads from changing the gradient of a leaf until the end of the scope, so that a
 /// hook may read or write leaf.grad(). Hold it under NoGradGuard, only while accessing the gradient, and for one leaf
 /// at a time: leaves share a few mutexes, so two threads that each lock two leaves could deadlock.
-class GradLock {
+class GradLock : gradus::detail::ObjectLock {
  public:
-  explicit GradLock(const Tensor& leaf) : lock_(leaf.impl()->meta.get()) {}
-
- private:
-  const gradus::detail::ObjectLock lock_;
+  explicit GradLock(const Tensor& leaf) : ObjectLock(leaf.impl()->meta.get()) {}
 };
 
 /// Calls `done` at the end of the backward pass in progress on this thread. Throws an AutogradError outside of a

@@ -24,14 +24,12 @@ std::recursive_mutex& mutex_of(const void* object) {
 }
 
 // A spin lock on a flag, held while a few handles are copied.
-class FlagLock {
+class FlagLock : NoCopy {
  public:
   explicit FlagLock(std::atomic_flag& flag) : flag_(flag) {
     while (flag_.test_and_set(std::memory_order_acquire)) std::this_thread::yield();
   }
   ~FlagLock() { flag_.clear(std::memory_order_release); }
-  FlagLock(const FlagLock&) = delete;
-  FlagLock& operator=(const FlagLock&) = delete;
 
  private:
   std::atomic_flag& flag_;
@@ -203,7 +201,9 @@ void Saved::release() {
   {
     const FlagLock lock(busy_);
     released_ = given_;
-    array = std::move(array_), tensor = std::move(tensor_), keeper = std::move(keeper_);
+    array = std::move(array_);
+    tensor = std::move(tensor_);
+    keeper = std::move(keeper_);
   }
   if (keeper) keeper->drop(place_);
 }

@@ -147,7 +147,6 @@ class SavedKeeper : public RefCounted {
 class Saved {
  public:
   Saved(Node* owner, const char* name);
-  Saved(const Saved&) = delete;
   /// Saves an input (see Node::input) with its history, so that backward itself can be differentiated.
   Saved& operator=(const Tensor& tensor);
   /// Saves data that are never differentiated, such as masks and indices.
@@ -339,9 +338,6 @@ class LeafFeature {
 /// removed.
 class LeafFeatures {
  public:
-  LeafFeatures() = default;
-  LeafFeatures(const LeafFeatures&) = delete;
-  LeafFeatures& operator=(const LeafFeatures&) = delete;
   ~LeafFeatures();
   /// True if a feature uses the leaf.
   bool any() const { return first_.load(std::memory_order_relaxed); }

@@ -216,10 +216,6 @@ Tensor Tensor::sum(std::optional<DType> dtype, Loc where) const { return gradus:
 Tensor Tensor::mean(std::optional<DType> dtype, Loc where) const { return gradus::mean(*this, dtype, where); }
 Tensor Tensor::max(Loc where) const { return gradus::max(*this, where); }
 Tensor Tensor::min(Loc where) const { return gradus::min(*this, where); }
-Tensor Tensor::max(const Tensor& other, Loc where) const { return gradus::maximum(self(), {other, where}); }
-Tensor Tensor::min(const Tensor& other, Loc where) const { return gradus::minimum(self(), {other, where}); }
-Tensor max(const Tensor& a, const Tensor& b, Loc where) { return a.max(b, where); }
-Tensor min(const Tensor& a, const Tensor& b, Loc where) { return a.min(b, where); }
 Tensor Tensor::amax(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amax(*this, dim, keepdim, where); }
 Tensor Tensor::amin(IntArrayRef dim, bool keepdim, Loc where) const { return gradus::amin(*this, dim, keepdim, where); }
 Tensor Tensor::count_nonzero(IntArrayRef dim, Loc where) const { return gradus::count_nonzero(*this, dim, where); }

@@ -472,8 +472,8 @@ class Tensor {
   std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   /// The element-wise maximum and minimum of two tensors.
-  Tensor max(const Tensor& other, Loc where = Loc::current()) const;
-  Tensor min(const Tensor& other, Loc where = Loc::current()) const;
+  Tensor max(const Tensor& other, Loc where = Loc::current()) const { return maximum({other, where}); }
+  Tensor min(const Tensor& other, Loc where = Loc::current()) const { return minimum({other, where}); }
   Tensor argmax(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor argmin(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;
   Tensor all(std::optional<int64_t> dim = {}, bool keepdim = false, Loc where = Loc::current()) const;

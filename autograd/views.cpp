@@ -201,9 +201,7 @@ void check_in_place(const Tensor& self, bool recording) {
                  "clone() first");
   }
   GRADUS_CHECK(!recording || is_floating(self.dtype()), DTypeError,
-               "a result with gradients cannot be written into a "
-               "tensor of ",
-               self.dtype());
+               "a result with gradients cannot be written into a tensor of ", self.dtype());
   GRADUS_CHECK(!self.array().may_overlap(), ShapeError, "several elements of this tensor of shape ", self.sizes(),
                " and strides ", self.strides(),
                " share memory (an expanded tensor); clone() it before writing in place");

@@ -46,15 +46,13 @@ struct AutocastSettings {
 ///
 /// The cast of a float32 parameter is cached (unless cache_enabled is false) until the parameter changes, the outermost
 /// guard ends, or the capture of a graph begins or ends.
-class Autocast {
+class Autocast : NoCopy {
  public:
   /// dtype is kHalf or kBFloat16; any other type is a DTypeError. Default: kHalf on cuda, kBFloat16 on the cpu.
   explicit Autocast(DeviceType device, std::optional<DType> dtype = {}, bool enabled = true, bool cache_enabled = true);
   /// Applies the settings of another guard, as a checkpointed function does when it is recomputed.
   explicit Autocast(const AutocastSettings& settings);
   ~Autocast();
-  Autocast(const Autocast&) = delete;
-  Autocast& operator=(const Autocast&) = delete;
 
   /// The settings of this thread.
   static const AutocastSettings& settings();

@@ -21,7 +21,6 @@ struct HalfState final : LeafFeature {
 std::mutex half_copy_mutex;
 
 bool recording(Device device) { return runtime(device.type()).capturing(); }
-bool recording(const Tensor& x) { return recording(x.device()); }
 
 std::shared_ptr<HalfCopy>& slot_of(const Tensor& parameter) {
   return parameter.impl()->need_meta().features.need<HalfState>().copy;
@@ -37,7 +36,8 @@ bool is_current(const HalfCopy& copy, const Tensor& parameter) {
 }
 
 void mark_current(HalfCopy& copy, const Tensor& parameter) {
-  copy.version = parameter.version(), copy.replays = replay_count();
+  copy.version = parameter.version();
+  copy.replays = replay_count();
 }
 
 void refresh(HalfCopy& copy, const Tensor& parameter) {
@@ -52,7 +52,7 @@ Array half_copy_for_cast(const Tensor& parameter, DType dtype) {
   const std::lock_guard lock(half_copy_mutex);
   std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
   const bool is_known = copy && copy->dtype == dtype && fits(*copy, parameter);
-  if (recording(parameter)) {
+  if (recording(parameter.device())) {
     if (!is_known || !copy->recorded) return {};
     copy->read = true;
   } else if (GradMode::is_enabled() && !is_known) {
@@ -69,7 +69,7 @@ Array half_copy_for_step(const Tensor& parameter) {
   const std::lock_guard lock(half_copy_mutex);
   HalfCopy* const copy = slot_of(parameter).get();
   if (!copy || !std::exchange(copy->wanted, false) || !parameter.array().is_dense()) return {};
-  if (recording(parameter)) {
+  if (recording(parameter.device())) {
     if (!copy->recorded) return {};
   } else if (!copy->numbers.defined()) {
     copy->numbers = ops::cast(parameter.array(), copy->dtype);

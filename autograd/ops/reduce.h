@@ -25,8 +25,8 @@ inline Tensor mean(const Tensor& x, IntArrayRef dim, bool keepdim = false, std::
 Tensor max(const Tensor& x, Loc where = Loc::current());
 Tensor min(const Tensor& x, Loc where = Loc::current());
 /// The element-wise maximum and minimum of two tensors.
-Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current());
-Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current());
+inline Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current()) { return a.max(b, where); }
+inline Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current()) { return a.min(b, where); }
 /// The extremes along one dimension: (values, int64 indices). The gradient goes to the element at the index.
 inline std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
   return x.max(dim, keepdim, where);

@@ -13,7 +13,6 @@ std::string to_string(const std::vector<int64_t>& sizes) {
   if (sizes.size() == 1) text += ",";
   return text + ")";
 }
-std::string to_string(const Dims& dims) { return to_string(dims.vec()); }
 
 int64_t numel_of(const Shape& shape) {
   int64_t count = 1;

@@ -90,8 +90,8 @@ using Strides = Dims;
 using IntArrayRef = Dims;
 
 /// "(2, 3, 4)"
-std::string to_string(const Dims& dims);
 std::string to_string(const std::vector<int64_t>& sizes);
+inline std::string to_string(const Dims& dims) { return to_string(dims.vec()); }
 inline detail::Message& operator<<(detail::Message& message, const Dims& dims) { return message << to_string(dims); }
 
 /// Product of the sizes (1 for a scalar). Throws a ShapeError for a negative size or an overflow.

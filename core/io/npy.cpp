@@ -161,8 +161,6 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
   return array.permute(axes);
 }
 
-Array load_npy(const std::string& path) { return parse_npy(read_file(path), path); }
-
 Bytes encode_npy(const Array& array) {
   GRADUS_CHECK(array.dtype() != DType::bf16, DTypeError,
                "npy has no bfloat16: convert to float32, or save as safetensors");
@@ -184,7 +182,5 @@ Bytes encode_npy(const Array& array) {
   convert_byte_order(elements, static_cast<size_t>(host.numel()), size_of(host.dtype()), std::endian::little);
   return bytes;
 }
-
-void save_npy(const std::string& path, const Array& array) { write_file(path, encode_npy(array)); }
 
 }  // namespace gradus::io

@@ -18,16 +18,16 @@
 
 namespace gradus::io {
 
-/// Loads the array of a file into CPU memory. dtypes: f2 f4 f8 i4 i8 u1 b1 in either byte order. An array in Fortran
-/// order keeps its order in memory, so its strides are column-major.
-Array load_npy(const std::string& path);
-/// Parses a file in memory; `name` identifies it in messages.
+/// Parses a file in memory; `name` identifies it in messages. The array is in CPU memory. dtypes: f2 f4 f8 i4 i8 u1 b1
+/// in either byte order. An array in Fortran order keeps its order in memory, so its strides are column-major.
 Array parse_npy(ByteSpan bytes, const std::string& name);
+/// Loads the array of a file.
+inline Array load_npy(const std::string& path) { return parse_npy(read_file(path), path); }
 
 /// The bytes of a file with `array` (any strides and device), row-major and little-endian. Throws a DTypeError for
 /// bfloat16, which NumPy does not have.
 Bytes encode_npy(const Array& array);
 /// Writes encode_npy(array) through AtomicFile.
-void save_npy(const std::string& path, const Array& array);
+inline void save_npy(const std::string& path, const Array& array) { write_file(path, encode_npy(array)); }
 
 }  // namespace gradus::io

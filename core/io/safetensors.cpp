@@ -268,13 +268,7 @@ void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors
 
 Safetensors load_safetensors_with_metadata(const std::string& path) { return open_file(path).load(); }
 
-std::map<std::string, Array> load_safetensors(const std::string& path) {
-  return load_safetensors_with_metadata(path).tensors;
-}
-
 SafetensorsHeader read_safetensors_header(const std::string& path) { return open_file(path).header; }
-
-Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
   const auto read = [bytes](uint64_t offset, void* to, size_t count) {

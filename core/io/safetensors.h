@@ -29,13 +29,13 @@ struct Safetensors {
   Metadata metadata;
 };
 
-/// Loads the tensors of a file into CPU memory. dtypes: F32 F64 F16 BF16 I64 I32 U8 BOOL; others are an IoError that
-/// names the dtype.
-std::map<std::string, Array> load_safetensors(const std::string& path);
-/// Loads the tensors and the metadata of a file.
+/// Loads the tensors of a file into CPU memory, and its metadata. dtypes: F32 F64 F16 BF16 I64 I32 U8 BOOL; others are
+/// an IoError that names the dtype.
 Safetensors load_safetensors_with_metadata(const std::string& path);
-/// Loads only the metadata of a file.
-Metadata load_safetensors_metadata(const std::string& path);
+/// Loads only the tensors of a file.
+inline std::map<std::string, Array> load_safetensors(const std::string& path) {
+  return load_safetensors_with_metadata(path).tensors;
+}
 /// Parses a file in memory; `name` identifies it in messages.
 Safetensors parse_safetensors(ByteSpan bytes, const std::string& name);
 
@@ -63,5 +63,7 @@ struct SafetensorsHeader {
 
 /// Reads only the header of a file.
 SafetensorsHeader read_safetensors_header(const std::string& path);
+/// Loads only the metadata of a file.
+inline Metadata load_safetensors_metadata(const std::string& path) { return read_safetensors_header(path).metadata; }
 
 }  // namespace gradus::io

@@ -107,28 +107,30 @@ Array linspace(double start, double end, int64_t steps, DType dtype, Device devi
   return y;
 }
 
+// Fills `into` with the next draw of the generator by one of the backend's random kernels.
+template <class Kernel, class... Args>
+static void draw(const Array& into, Generator& generator, Kernel kernel, Args... args) {
+  const RandomState state = generator.next();
+  into.bump_version();
+  if (into.numel() > 0) (backend_of(into).*kernel)(into, state, args...);
+}
+
 void uniform(const Array& into, double low, double high, Generator& generator) {
   check_floating(into, "the result");
   GRADUS_CHECK(low <= high && std::isfinite(high - low), ValueError, "uniform needs low <= high, both finite, got ",
                low, " and ", high);
-  const RandomState state = generator.next();
-  into.bump_version();
-  if (into.numel() > 0) backend_of(into).uniform(into, state, low, high);
+  draw(into, generator, &Backend::uniform, low, high);
 }
 
 void normal(const Array& into, double mean, double deviation, Generator& generator) {
   check_floating(into, "the result");
   GRADUS_CHECK(deviation >= 0, ValueError, "standard deviation must not be negative, got ", deviation);
-  const RandomState state = generator.next();
-  into.bump_version();
-  if (into.numel() > 0) backend_of(into).normal(into, state, mean, deviation);
+  draw(into, generator, &Backend::normal, mean, deviation);
 }
 
 void bernoulli(const Array& into, double p, Generator& generator) {
   GRADUS_CHECK(p >= 0 && p <= 1, ValueError, "probability must be in [0, 1], got ", p);
-  const RandomState state = generator.next();
-  into.bump_version();
-  if (into.numel() > 0) backend_of(into).bernoulli(into, state, p);
+  draw(into, generator, &Backend::bernoulli, p);
 }
 
 void randint(const Array& into, int64_t low, int64_t high, Generator& generator) {
@@ -138,9 +140,7 @@ void randint(const Array& into, int64_t low, int64_t high, Generator& generator)
   GRADUS_CHECK(!is_unsigned || (low >= 0 && high <= (dtype == DType::u8 ? 256 : 2)), ValueError, "numbers from ", low,
                " to ", high - 1, " are outside the range of ", dtype);
   check_fits(low, dtype), check_fits(high - 1, dtype);
-  const RandomState state = generator.next();
-  into.bump_version();
-  if (into.numel() > 0) backend_of(into).randint(into, state, low, high);
+  draw(into, generator, &Backend::randint, low, high);
 }
 
 Array randperm(int64_t n, Device device, Generator& generator) {

@@ -194,8 +194,6 @@ void set_num_threads(int threads) {
   thread_limit = threads;
 }
 
-const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
-
 ThreadRuntime thread_runtime() { return current_runtime().load(relaxed); }
 
 void set_thread_runtime(ThreadRuntime runtime) { current_runtime() = checked(runtime); }

@@ -25,7 +25,7 @@ enum class ThreadRuntime {
   openmp,  ///< OpenMP's, one team per calling thread; OMP_PROC_BIND, OMP_WAIT_POLICY etc. apply
 };
 /// "pool" or "openmp".
-const char* name(ThreadRuntime runtime);
+inline const char* name(ThreadRuntime runtime) { return runtime == ThreadRuntime::pool ? "pool" : "openmp"; }
 
 /// Returns the pool, unless the environment variable GRADUS_THREAD_RUNTIME (pool, openmp) or set_thread_runtime selects
 /// OpenMP. Even then the pool serves the calls that OpenMP cannot (docs/threads.md): calls concurrent with another

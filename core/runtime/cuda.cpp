@@ -18,7 +18,6 @@ int checked(int index) {
 
 }  // namespace
 
-bool is_available() { return device_count() > 0; }
 int device_count() {
   const DeviceRuntime* cuda = find_runtime(DeviceType::cuda);
   return cuda ? cuda->device_count() : 0;
@@ -28,9 +27,6 @@ void set_device(int index) { cuda_runtime().set_current_device(checked(index)); 
 void synchronize(int index) { cuda_runtime().synchronize(checked(index)); }
 
 MemoryStats memory_stats(int index) { return cuda_runtime().memory_stats(checked(index)); }
-int64_t memory_allocated(int index) { return memory_stats(index).allocated; }
-int64_t max_memory_allocated(int index) { return memory_stats(index).peak_allocated; }
-int64_t memory_reserved(int index) { return memory_stats(index).reserved; }
 std::string memory_summary(int index) {
   index = checked(index);
   const MemoryStats stats = memory_stats(index);

@@ -18,10 +18,10 @@ inline std::atomic<size_t> workspace_limit = size_t{256} << 20;
 
 namespace gradus::cuda {
 
-/// True if this build supports CUDA and this machine has a driver and a device (torch.cuda.is_available).
-bool is_available();
 /// Number of CUDA devices; 0 if CUDA is not available.
 int device_count();
+/// True if this build supports CUDA and this machine has a driver and a device (torch.cuda.is_available).
+inline bool is_available() { return device_count() > 0; }
 /// The device that "cuda" without an index refers to on this thread.
 int current_device();
 void set_device(int index);
@@ -31,9 +31,9 @@ void synchronize(int index = -1);
 
 /// Bytes held by tensors and by the caching allocator, their peaks, and the number of allocations.
 MemoryStats memory_stats(int index = -1);
-int64_t memory_allocated(int index = -1);
-int64_t max_memory_allocated(int index = -1);
-int64_t memory_reserved(int index = -1);
+inline int64_t memory_allocated(int index = -1) { return memory_stats(index).allocated; }
+inline int64_t max_memory_allocated(int index = -1) { return memory_stats(index).peak_allocated; }
+inline int64_t memory_reserved(int index = -1) { return memory_stats(index).reserved; }
 /// Resets the peaks to the current values.
 void reset_peak_memory_stats(int index = -1);
 /// A short table of the memory statistics for display (torch.cuda.memory_summary).

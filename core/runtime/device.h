@@ -40,7 +40,7 @@ class Device {
   int8_t index_ = 0;
 };
 
-std::string_view name(DeviceType type);
+inline std::string_view name(DeviceType type) { return type == DeviceType::cpu ? "cpu" : "cuda"; }
 inline detail::Message& operator<<(detail::Message& message, Device device) { return message << device.str(); }
 
 }  // namespace gradus

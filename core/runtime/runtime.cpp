@@ -73,8 +73,6 @@ std::string format_bytes(int64_t bytes) {
   return std::move(text).str();
 }
 
-std::string_view name(DeviceType type) { return type == DeviceType::cpu ? "cpu" : "cuda"; }
-
 Device::Device(std::string_view text) {
   const std::string_view kind = text.substr(0, text.find(':'));
   const std::string_view digits = text.substr(std::min(kind.size() + 1, text.size()));

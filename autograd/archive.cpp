@@ -21,13 +21,13 @@ void OutputArchive::write(const std::string& key, const OutputArchive& nested) {
 void OutputArchive::save_to(const std::string& path) const { io::save_safetensors(path, tensors, metadata); }
 
 void OutputArchive::save_to(std::ostream& stream) const {
-  const std::vector<std::byte> bytes = io::format_safetensors(tensors, metadata);
+  const io::Bytes bytes = io::format_safetensors(tensors, metadata);
   stream.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   GRADUS_CHECK(stream, IoError, "could not write an archive of ", bytes.size(), " bytes to the stream");
 }
 
 void OutputArchive::save_to(const Writer& writer) const {
-  const std::vector<std::byte> bytes = io::format_safetensors(tensors, metadata);
+  const io::Bytes bytes = io::format_safetensors(tensors, metadata);
   const size_t taken = writer(bytes.data(), bytes.size());
   GRADUS_CHECK(taken == bytes.size(), IoError, "an archive has ", bytes.size(), " bytes, but only ", taken,
                " were written");

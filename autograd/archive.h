@@ -35,7 +35,7 @@ class OutputArchive {
   void save_to(const Writer& writer) const;
 
   /// What will be written to the file. Tied tensors are stored as layers/module/serialize.h describes.
-  std::vector<std::pair<std::string, Array>> tensors;
+  io::NamedArrays tensors;
   io::Metadata metadata{{"format", "pt"}};
 };
 
@@ -45,11 +45,10 @@ class InputArchive {
   using Reader = std::function<size_t(uint64_t position, void* bytes, size_t count)>;  // returns how many bytes it read
 
   /// try_read() and read() will place tensors on `device`, by default on the CPU.
-  void load_from(const std::string& path, std::optional<Device> device = std::nullopt);
-  void load_from(std::istream& stream, std::optional<Device> device = std::nullopt);
-  void load_from(const char* bytes, size_t count, std::optional<Device> device = std::nullopt);
-  void load_from(const Reader& reader, const std::function<size_t()>& size,
-                 std::optional<Device> device = std::nullopt);
+  void load_from(const std::string& path, std::optional<Device> device = {});
+  void load_from(std::istream& stream, std::optional<Device> device = {});
+  void load_from(const char* bytes, size_t count, std::optional<Device> device = {});
+  void load_from(const Reader& reader, const std::function<size_t()>& size, std::optional<Device> device = {});
 
   /// Reads the tensor named `key`. If `tensor` is defined, its data are replaced by set_data(), so that all handles of
   /// that tensor see the new data. Returns false if the archive has no such tensor.

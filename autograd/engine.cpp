@@ -98,7 +98,7 @@ class BackwardPass {
   // True if `dy` was passed to the node that is running and nothing else refers to its data.
   bool hands_over(const Tensor& dy) const {
     const auto is_dy = [&](const Tensor& given) { return &given == &dy; };
-    return given_ && std::any_of(given_->begin(), given_->end(), is_dy) && is_exclusive(dy);
+    return given_ && std::ranges::any_of(*given_, is_dy) && is_exclusive(dy);
   }
   void add_callback(std::function<void()> done) { callbacks_.push_back(std::move(done)); }
 
@@ -122,13 +122,13 @@ class BackwardPass {
     // edges lead.
     std::vector<Node*> found;
     for (const NodeState& state : states_.all()) found.push_back(state.node);
-    std::sort(found.begin(), found.end(), [](Node* a, Node* b) {
+    std::ranges::sort(found, [](Node* a, Node* b) {
       if (a->is_accumulator() != b->is_accumulator()) return a->is_accumulator();
       return a->sequence() < b->sequence();
     });
     for (Node* node : found) {
-      bool wanted = std::any_of(captures_.begin(), captures_.end(),
-                                [&](const Capture& capture) { return capture.at.node.get() == node; });
+      const auto is_for_node = [&](const Capture& capture) { return capture.at.node.get() == node; };
+      bool wanted = std::ranges::any_of(captures_, is_for_node);
       for (const Edge& edge : node->edges()) wanted = wanted || (edge.node && states_[edge.node.get()].wanted);
       states_[node].wanted = wanted;
     }
@@ -149,7 +149,6 @@ class BackwardPass {
     if (state.gradients.size() <= output_nr)
       state.gradients.resize(std::max<size_t>(output_nr + 1, state.node->outputs().size()));
     Tensor& sum = state.gradients[output_nr];
-    if (!gradient.defined()) return;
     if (!sum.defined()) {
       sum = std::move(gradient);
       return;
@@ -186,13 +185,11 @@ class BackwardPass {
         dys[0] = run_hooks(static_cast<AccumulateGrad*>(node)->leaf(), dys[0]);
       for (Capture& capture : captures_)
         if (capture.at.node.get() == node) capture.gradient = dys[capture.at.input];
-      if (node->is_accumulator()) return;
-      const bool leads_on = std::any_of(node->edges().begin(), node->edges().end(),
-                                        [&](const Edge& edge) { return edge.node && states_[edge.node.get()].wanted; });
-      if (!leads_on) return;
+      const auto leads_on = [&](const Edge& edge) { return edge.node && states_[edge.node.get()].wanted; };
+      if (!std::ranges::any_of(node->edges(), leads_on)) return;
     }
 
-    const bool nothing = std::none_of(dys.begin(), dys.end(), [](const Tensor& dy) { return dy.defined(); });
+    const bool nothing = std::ranges::none_of(dys, &Tensor::defined);
     if (node->is_accumulator()) {
       const EventScope event(node->name());
       if (!nothing) static_cast<const AccumulateGrad*>(node)->accumulate(std::move(dys[0]));

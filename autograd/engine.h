@@ -9,14 +9,13 @@ namespace autograd {
 
 /// Adds the gradients of `tensors` with respect to the graph's leaves (or only to `inputs`) to their grad().
 /// `grad_tensors[i]` may be undefined for a single-element tensor, which means 1. (torch::autograd::backward)
-void backward(const TensorList& tensors, const TensorList& grad_tensors = {},
-              std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, const TensorList& inputs = {},
-              Loc where = Loc::current());
+void backward(const TensorList& tensors, const TensorList& grad_tensors = {}, std::optional<bool> retain_graph = {},
+              bool create_graph = false, const TensorList& inputs = {}, Loc where = Loc::current());
 
 /// Returns the gradients of `outputs` with respect to `inputs`, without changing grad(). An input on which the outputs
 /// do not depend is an AutogradError; with `allow_unused`, its gradient is undefined instead. (torch::autograd::grad)
 TensorList grad(const TensorList& outputs, const TensorList& inputs, const TensorList& grad_outputs = {},
-                std::optional<bool> retain_graph = std::nullopt, bool create_graph = false, bool allow_unused = false,
+                std::optional<bool> retain_graph = {}, bool create_graph = false, bool allow_unused = false,
                 Loc where = Loc::current());
 
 /// Prevents backward passes of other threads from changing the gradient of a leaf until the end of the scope, so that a

@@ -66,9 +66,7 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   auto same = [](const Tensor& tensor) {
     return [&tensor](const Tensor& other) { return other.defined() && other.is_same(tensor); };
   };
-  auto listed = [&](const TensorList& list, const Tensor& tensor) {
-    return std::any_of(list.begin(), list.end(), same(tensor));
-  };
+  auto listed = [&](const TensorList& list, const Tensor& tensor) { return std::ranges::any_of(list, same(tensor)); };
   // forward may have written through data_ptr(), which does not increase the version.
   for (const Tensor& written : context.dirty_) written.array().bump_version();
   const TensorList raw = results;
@@ -88,7 +86,7 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   }
   for (const Tensor& tensor : context.to_save_) {
     node->kept_.push_back(std::make_unique<Saved>(node.get(), "saved"));
-    const auto output = std::find_if(raw.begin(), raw.end(), same(tensor));
+    const auto output = std::ranges::find_if(raw, same(tensor));
     if (!tensor.defined()) continue;
     if (listed(inputs, tensor) || output == raw.end()) *node->kept_.back() = tensor;
     else *node->kept_.back() = Saved::Own{tensor.array(), static_cast<uint32_t>(output - raw.begin())};

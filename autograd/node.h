@@ -89,7 +89,6 @@ class HookList {
   /// Calls visit(id) for each hook, under the lock.
   template <class Visit>
   void for_each_id(const Visit& visit) const {
-    if (!any()) return;
     const ObjectLock lock(this);
     for (const Hook& hook : hooks_) visit(hook.id);
   }

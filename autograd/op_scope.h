@@ -31,8 +31,9 @@ namespace gradus {
 class OpScope {
  public:
   OpScope(const char* name, Loc where = {}) : context_(name, where), event_(name) {
-    if (amp::detail::autocast.active) [[unlikely]]
-      outer_rules_ = amp::detail::open_rules(name), autocast_ = true;
+    autocast_ = amp::detail::autocast.active;
+    if (autocast_) [[unlikely]]
+      outer_rules_ = amp::detail::open_rules(name);
   }
   ~OpScope() {
     if (autocast_) [[unlikely]]

@@ -16,7 +16,15 @@
 namespace gradus {
 namespace {
 
-AutogradMeta* meta_of(const Tensor& tensor) { return tensor.impl()->meta.get(); }
+// The autograd state of a tensor; null if it has none or the tensor is undefined.
+AutogradMeta* meta_of(const Tensor& tensor) { return tensor.defined() ? tensor.impl()->meta.get() : nullptr; }
+
+// meta_of(tensor). If the tensor is a view, its history is brought up to date.
+const AutogradMeta* current_meta_of(const Tensor& tensor) {
+  const AutogradMeta* meta = meta_of(tensor);
+  if (meta && meta->view) refresh_view(tensor);
+  return meta;
+}
 
 void check_defined(const Tensor& tensor) { GRADUS_CHECK(tensor.defined(), ValueError, "the tensor is undefined"); }
 
@@ -42,11 +50,10 @@ const Array& Tensor::array() const {
 uint32_t Tensor::use_count() const { return impl_ ? impl_->use_count() : 0; }
 
 bool Tensor::requires_grad() const {
-  if (!impl_ || !impl_->meta) return false;
-  const ViewInfo* view = impl_->meta->view.get();
-  if (view) refresh_view(*this);
+  const AutogradMeta* meta = current_meta_of(*this);
+  const ViewInfo* view = meta ? meta->view.get() : nullptr;
   // A view made without recording requires gradients if its base does, although no gradient can flow through the view.
-  return impl_->meta->requires_grad || impl_->meta->grad_fn || (view && view->made_in && view->base.requires_grad());
+  return meta && (meta->requires_grad || meta->grad_fn || (view && view->made_in && view->base.requires_grad()));
 }
 
 const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
@@ -66,30 +73,27 @@ const Tensor& Tensor::set_requires_grad(bool wanted, Loc where) const {
 }
 
 bool Tensor::is_leaf() const {
-  if (!impl_ || !impl_->meta) return true;
-  if (impl_->meta->view) refresh_view(*this);
-  return !impl_->meta->grad_fn;
+  const AutogradMeta* meta = current_meta_of(*this);
+  return !meta || !meta->grad_fn;
 }
 bool Tensor::is_inference() const { return impl_ && impl_->inference; }
-bool Tensor::is_view() const { return impl_ && impl_->meta && impl_->meta->view; }
+bool Tensor::is_view() const { return meta_of(*this) && impl_->meta->view; }
 
 Ref<Node> Tensor::grad_fn() const {
-  if (!impl_ || !impl_->meta) return nullptr;
-  if (const ViewInfo* view = impl_->meta->view.get()) {
-    refresh_view(*this);
-    GRADUS_CHECK(
-        !view->made_in || view->version == version() || !GradMode::is_enabled() || !view->base.requires_grad(),
-        AutogradError, "A view was created in ", view->made_in,
-        " mode and its base or another view of its base has been modified inplace with grad mode enabled; make "
-        "the view outside of that mode, or make it again");
-  }
-  return impl_->meta->grad_fn;
+  const AutogradMeta* meta = current_meta_of(*this);
+  const ViewInfo* view = meta ? meta->view.get() : nullptr;
+  const bool outdated = view && view->made_in && view->version != version();
+  GRADUS_CHECK(!outdated || !GradMode::is_enabled() || !view->base.requires_grad(), AutogradError,
+               "A view was created in ", view->made_in,
+               " mode and its base or another view of its base has been modified inplace with grad mode enabled; make "
+               "the view outside of that mode, or make it again");
+  return meta ? meta->grad_fn : nullptr;
 }
 
-uint32_t Tensor::output_nr() const { return impl_ && impl_->meta ? impl_->meta->output_nr : 0; }
+uint32_t Tensor::output_nr() const { return meta_of(*this) ? impl_->meta->output_nr : 0; }
 
 Edge gradient_edge(const Tensor& tensor) {
-  if (!tensor.defined() || !meta_of(tensor)) return {};
+  if (!meta_of(tensor)) return {};
   if (Ref<Node> made_by = tensor.grad_fn()) return {std::move(made_by), tensor.output_nr()};
   if (meta_of(tensor)->requires_grad) return {accumulator_of(tensor), 0};
   return {};
@@ -97,7 +101,7 @@ Edge gradient_edge(const Tensor& tensor) {
 
 const Tensor& Tensor::grad() const {
   static const Tensor none;
-  if (!impl_ || !impl_->meta) return none;
+  if (!meta_of(*this)) return none;
   amp::detail::convert_half_gradient(*impl_->meta);
   return impl_->meta->grad;
 }
@@ -133,9 +137,8 @@ void Tensor::retain_grad() const {
 }
 
 bool Tensor::retains_grad() const {
-  if (!impl_ || !impl_->meta) return false;
   const detail::ObjectLock lock(meta_of(*this));
-  return impl_->meta->retains_grad;
+  return meta_of(*this) && impl_->meta->retains_grad;
 }
 
 void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
@@ -172,10 +175,10 @@ Tensor Tensor::detach(Loc where) const {
 
 const Tensor& Tensor::detach_() const {
   GRADUS_CHECK(!is_view(), AutogradError, "a view cannot be detached in place; use detach()");
-  if (impl_ && impl_->meta) {
-    impl_->meta->grad_fn = nullptr;
-    impl_->meta->output_nr = 0;
-    impl_->meta->requires_grad = false;
+  if (AutogradMeta* meta = meta_of(*this)) {
+    meta->grad_fn = nullptr;
+    meta->output_nr = 0;
+    meta->requires_grad = false;
   }
   return *this;
 }
@@ -354,8 +357,8 @@ std::string Tensor::str() const {
     for (int64_t plane = 0; plane < planes; ++plane) {
       if (dim() > 2) {
         std::string at;
-        for (int64_t axis = lead.size() - 1, rest = plane; axis >= 0; rest /= lead[static_cast<int>(axis)], --axis)
-          at = std::to_string(rest % lead[static_cast<int>(axis)] + 1) + "," + at;
+        for (int64_t axis = lead.size() - 1, rest = plane; axis >= 0; rest /= lead[axis], --axis)
+          at = std::to_string(rest % lead[axis] + 1) + "," + at;
         if (plane > 0) text += "\n";
         text += "(" + at + ".,.) = \n";
       }

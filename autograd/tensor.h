@@ -177,8 +177,8 @@ class Tensor {
   /// storage, later ones add.
   void bind_grad(const Array& storage) const;
   /// Computes gradients of this tensor with respect to the graph's leaves (torch::Tensor::backward).
-  void backward(const Tensor& gradient = {}, std::optional<bool> retain_graph = std::nullopt, bool create_graph = false,
-                std::optional<TensorList> inputs = std::nullopt, Loc where = Loc::current()) const;
+  void backward(const Tensor& gradient = {}, std::optional<bool> retain_graph = {}, bool create_graph = false,
+                std::optional<TensorList> inputs = {}, Loc where = Loc::current()) const;
   /// Computes gradients only for `inputs`. Empty braces mean all leaves.
   void backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,
                 std::initializer_list<Tensor> inputs, Loc where = Loc::current()) const {

@@ -146,7 +146,7 @@ namespace detail {
 
 bool is_recorded(TensorPointers inputs) {
   const auto requires_grad = [](const Tensor* input) { return input->requires_grad(); };
-  return GradMode::is_enabled() && std::any_of(inputs.begin(), inputs.end(), requires_grad);
+  return GradMode::is_enabled() && std::ranges::any_of(inputs, requires_grad);
 }
 
 void check_inputs(TensorPointers inputs) {
@@ -155,7 +155,7 @@ void check_inputs(TensorPointers inputs) {
 
 void begin_node(Node& node, TensorPointers inputs, const char* name) {
   node.set_name(name);
-  if (ModuleFrame::current()) node.set_module_path(ModuleFrame::current_path());
+  node.set_module_path(ModuleFrame::current_path());
   for (const Tensor* input : inputs) node.edges().push_back(gradient_edge(*input));
   if (AnomalyGuard::is_enabled()) note_inputs(node, inputs);
 }

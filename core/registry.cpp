@@ -98,7 +98,7 @@ Backend& backend(std::string_view name) {
 
 bool has_backend(std::string_view name) {
   const std::vector<std::string> names = backend_names();
-  return std::find(names.begin(), names.end(), name) != names.end();
+  return std::ranges::find(names, name) != names.end();
 }
 
 std::vector<std::string> backend_names() {

@@ -129,12 +129,14 @@ void drop_half_gradient(AutogradMeta& meta) {
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
     parameter.grad();  // converts the gradient to float32, before the recording adds to it
-    const std::shared_ptr<HalfCopy>& copy = slot_of(parameter);
-    copies_.push_back(copy && copy->numbers.defined() && fits(*copy, parameter) ? copy : nullptr);
+    const std::shared_ptr<HalfCopy>& half = slot_of(parameter);
+    if (half && half->numbers.defined() && fits(*half, parameter)) copies_.push_back({parameter, half});
   }
   refresh();
-  for (const auto& copy : copies_)
-    if (copy) copy->recorded = true, copy->read = false;
+  for (const Copy& copy : copies_) {
+    copy.half->recorded = true;
+    copy.half->read = false;
+  }
 }
 
 RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype) {
@@ -150,33 +152,29 @@ RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dty
 
 int64_t RecordedHalfCopies::bytes() const {
   int64_t bytes = 0;
-  for (const auto& copy : copies_)
-    if (copy) bytes += counted_bytes(copy->numbers.nbytes(), copy->numbers.device().type());
+  for (const auto& [parameter, half] : copies_)
+    bytes += counted_bytes(half->numbers.nbytes(), parameter.device().type());
   return bytes;
 }
 
 void RecordedHalfCopies::end_recording() {
   close();
-  for (auto& copy : copies_)
-    if (copy && !copy->read) copy.reset();
+  std::erase_if(copies_, [](const Copy& copy) { return !copy.half->read; });
   refresh();
 }
 
 void RecordedHalfCopies::close() const {
-  for (const auto& copy : copies_)
-    if (copy) copy->recorded = false;
+  for (const Copy& copy : copies_) copy.half->recorded = false;
 }
 
 void RecordedHalfCopies::refresh() const {
-  for (size_t i = 0; i < copies_.size(); ++i)
-    if (copies_[i]) detail::refresh(*copies_[i], parameters_[i]);
+  for (const auto& [parameter, half] : copies_) detail::refresh(*half, parameter);
 }
 
 void RecordedHalfCopies::replayed() const {
-  for (size_t i = 0; i < copies_.size(); ++i) {
-    parameters_[i].array().bump_version();  // the replay may have written it without increasing the version
-    if (copies_[i]) mark_current(*copies_[i], parameters_[i]);
-  }
+  // The replay may have written parameters without increasing their versions.
+  for (const Tensor& parameter : parameters_) parameter.array().bump_version();
+  for (const auto& [parameter, half] : copies_) mark_current(*half, parameter);
 }
 
 }  // namespace gradus::amp::detail

@@ -83,9 +83,12 @@ class RecordedHalfCopies {
   void replayed() const;
   void close() const;
 
+  struct Copy {
+    Tensor parameter;
+    std::shared_ptr<HalfCopy> half;  // the recorded kernels read and write its memory
+  };
   std::vector<Tensor> parameters_;
-  std::vector<std::shared_ptr<HalfCopy>>
-      copies_;  // one per parameter, or null; the recorded kernels read and write this memory
+  std::vector<Copy> copies_;
 };
 
 }  // namespace gradus::amp::detail

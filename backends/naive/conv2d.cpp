@@ -38,7 +38,7 @@ void NaiveBackend::conv2d(const View& x, const View& w, const MutableView& y, co
             if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;  // padding is zero
             total += static_cast<double>(at<T>(x, n, first_channel + c, h, v)) * at<T>(w, k, c, r, s);
           }
-      at<T>(y, n, k, p, q) = static_cast<T>(static_cast<compute_t<T>>(total));
+      at<T>(y, n, k, p, q) = scalar::convert<T>(total);
     });
   });
 }
@@ -63,7 +63,7 @@ void NaiveBackend::conv2d_backward_data(const View& dy, const View& w, const Mut
             if (p >= z.P || q >= z.Q) continue;
             total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(w, k, c % z.channels, r, s);
           }
-      at<T>(dx, n, c, h, v) = static_cast<T>(static_cast<compute_t<T>>(total));
+      at<T>(dx, n, c, h, v) = scalar::convert<T>(total);
     });
   });
 }
@@ -84,7 +84,7 @@ void NaiveBackend::conv2d_backward_weight(const View& dy, const View& x, const M
             if (h < 0 || h >= z.H || v < 0 || v >= z.W) continue;
             total += static_cast<double>(at<T>(dy, n, k, p, q)) * at<T>(x, n, channel, h, v);
           }
-      at<T>(dw, k, c, r, s) = static_cast<T>(static_cast<compute_t<T>>(total));
+      at<T>(dw, k, c, r, s) = scalar::convert<T>(total);
     });
   });
 }

@@ -61,8 +61,7 @@ void NaiveBackend::randperm(const MutableView& y, const RandomState& state) {
   for (size_t i = 0; i < count; ++i) keys[i] = random_bits64(state.seed, offset, i);
   std::vector<int64_t> order(count);
   std::iota(order.begin(), order.end(), int64_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](int64_t a, int64_t b) { return keys[static_cast<size_t>(a)] < keys[static_cast<size_t>(b)]; });
+  std::ranges::stable_sort(order, {}, [&](int64_t i) { return keys[static_cast<size_t>(i)]; });
   loop(y.shape[0], [&](int64_t i) { y.as<int64_t>()[i * y.strides[0]] = order[static_cast<size_t>(i)]; });
 }
 

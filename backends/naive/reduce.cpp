@@ -163,7 +163,7 @@ void NaiveBackend::sort(const View& x, int axis, bool descending, const MutableV
       const T* in = x.as<T>() + at[0];
       const auto element = [&](int64_t i) { return static_cast<C>(in[i * step_of(x)]); };
       std::iota(order.begin(), order.end(), 0);
-      std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) {
+      std::ranges::stable_sort(order, [&](int64_t i, int64_t j) {
         return descending ? less(element(j), element(i)) : less(element(i), element(j));
       });
       for (int64_t i = 0; i < size; ++i) {

@@ -50,7 +50,7 @@ bool Array::is_dense() const {
   const Dims axes = axes_by_stride(strides_);
   int64_t expected = 1;
   for (int i = axes.size() - 1; i >= 0; --i) {
-    const int axis = static_cast<int>(axes[i]);
+    const int64_t axis = axes[i];
     if (shape_[axis] == 1) continue;
     if (strides_[axis] != expected) return false;
     expected *= shape_[axis];
@@ -63,7 +63,7 @@ bool Array::may_overlap() const {
   const Dims axes = axes_by_stride(strides_);
   int64_t reach = 0;  // largest offset that the narrower axes address
   for (int i = axes.size() - 1; i >= 0; --i) {
-    const int axis = static_cast<int>(axes[i]);
+    const int64_t axis = axes[i];
     if (shape_[axis] == 1) continue;
     if (strides_[axis] <= reach) return true;
     reach += strides_[axis] * (shape_[axis] - 1);

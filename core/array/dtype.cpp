@@ -1,18 +1,19 @@
 #include <gradus/core/array/scalar.h>
 
+#include <algorithm>
+
 namespace gradus {
 
-std::string_view type_name(DType dtype) {
-  constexpr std::string_view names[kDTypeCount] = {"Float", "Double", "Half", "BFloat16",
-                                                   "Long",  "Int",    "Byte", "Bool"};
-  return static_cast<int>(dtype) < kDTypeCount ? names[static_cast<int>(dtype)] : "unknown";
-}
+static constexpr struct {
+  std::string_view name, type_name;
+} kNames[] = {{"float32", "Float"},     {"float64", "Double"}, {"float16", "Half"},
+              {"bfloat16", "BFloat16"}, {"int64", "Long"},     {"int32", "Int"},
+              {"uint8", "Byte"},        {"bool", "Bool"},      {"unknown", "unknown"}};
 
-std::string_view name(DType dtype) {
-  constexpr std::string_view names[kDTypeCount] = {"float32", "float64", "float16", "bfloat16",
-                                                   "int64",   "int32",   "uint8",   "bool"};
-  return static_cast<int>(dtype) < kDTypeCount ? names[static_cast<int>(dtype)] : "unknown";
-}
+static const auto& names_of(DType dtype) { return kNames[std::min(static_cast<int>(dtype), kDTypeCount)]; }
+
+std::string_view name(DType dtype) { return names_of(dtype).name; }
+std::string_view type_name(DType dtype) { return names_of(dtype).type_name; }
 
 DType promote_types(DType a, DType b) {
   if (a == b) return a;

@@ -39,8 +39,7 @@ Strides contiguous_strides(const Shape& shape) {
 Dims axes_by_stride(const Strides& strides) {
   Dims axes = strides;
   for (int i = 0; i < axes.size(); ++i) axes[i] = i;
-  std::stable_sort(axes.begin(), axes.end(),
-                   [&](int64_t a, int64_t b) { return strides[static_cast<int>(a)] > strides[static_cast<int>(b)]; });
+  std::ranges::stable_sort(axes, [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
   return axes;
 }
 

@@ -39,8 +39,8 @@ class Dims {
 
   int size() const { return size_; }
   bool empty() const { return size_ == 0; }
-  int64_t operator[](int i) const { return values_[i]; }
-  int64_t& operator[](int i) { return values_[i]; }
+  int64_t operator[](int64_t i) const { return values_[i]; }
+  int64_t& operator[](int64_t i) { return values_[i]; }
   int64_t front() const { return values_[0]; }
   int64_t back() const { return values_[size_ - 1]; }
   const int64_t* data() const { return values_; }

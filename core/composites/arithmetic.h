@@ -17,7 +17,8 @@ constexpr DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64
 /// A view of the same memory with another shape and other strides.
 template <class AnyView>
 AnyView reshaped(AnyView view, const Shape& shape, const Strides& strides) {
-  view.shape = shape, view.strides = strides;
+  view.shape = shape;
+  view.strides = strides;
   return view;
 }
 
@@ -43,7 +44,8 @@ template <class AnyView>
 AnyView along(const AnyView& vector, int axis, int ndim) {
   Shape shape = Dims::filled(ndim, 1);
   Strides strides = Dims::filled(ndim, 0);
-  shape[axis] = vector.shape[0], strides[axis] = vector.strides[0];
+  shape[axis] = vector.shape[0];
+  strides[axis] = vector.strides[0];
   return reshaped(vector, shape, strides);
 }
 

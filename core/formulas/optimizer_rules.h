@@ -24,17 +24,17 @@ using std::sqrt;  // for numbers; argument-dependent lookup finds the sqrt of ve
 
 /// condition ? a : b. Vectors and arrays have their own overloads.
 template <class V>
-GRADUS_HOST_DEVICE inline V select(bool condition, V a, V b) {
+GRADUS_HOST_DEVICE V select(bool condition, V a, V b) {
   return condition ? a : b;
 }
 /// The larger of a and b; NaN if either is NaN.
 template <class V>
-GRADUS_HOST_DEVICE inline V maximum(V a, V b) {
+GRADUS_HOST_DEVICE V maximum(V a, V b) {
   return select(a <= b, b, select(b < a, a, a + b));
 }
 /// -1, 0 or 1; NaN for NaN.
 template <class V>
-GRADUS_HOST_DEVICE inline V sign(V x) {
+GRADUS_HOST_DEVICE V sign(V x) {
   return select(x > V(0), V(1), select(x < V(0), V(-1), x));
 }
 

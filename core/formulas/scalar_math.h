@@ -20,7 +20,7 @@ using Op = std::integral_constant<decltype(op), op>;
 
 /// condition ? a : b. Vectors have their own overload.
 template <class T>
-GRADUS_HOST_DEVICE inline T select(bool condition, T a, T b) {
+GRADUS_HOST_DEVICE T select(bool condition, T a, T b) {
   return condition ? a : b;
 }
 /// The type in which sums and products of T are computed. Signed integers use the unsigned type, so they wrap around,
@@ -30,27 +30,27 @@ using wrapping_t = typename std::conditional_t<std::is_integral_v<T> && std::is_
                                                std::type_identity<T>>::type;
 /// NaN is the only value that does not equal itself.
 template <class T>
-GRADUS_HOST_DEVICE inline auto is_nan(T x) {
+GRADUS_HOST_DEVICE auto is_nan(T x) {
   return x != x;
 }
 
 /// 1 / (1 + exp(-x))
 template <class T>
-GRADUS_HOST_DEVICE inline T logistic(T x) {
+GRADUS_HOST_DEVICE T logistic(T x) {
   return T(1) / (T(1) + exp(-x));
 }
 /// log(1 + exp(x)) without overflow.
 template <class T>
-GRADUS_HOST_DEVICE inline T log1p_exp(T x) {
+GRADUS_HOST_DEVICE T log1p_exp(T x) {
   return select(x > T(0), x, T(0)) + log1p(exp(select(x > T(0), -x, x)));
 }
 /// Distribution and density functions of the standard normal distribution.
 template <class T>
-GRADUS_HOST_DEVICE inline T normal_distribution(T x) {
+GRADUS_HOST_DEVICE T normal_distribution(T x) {
   return T(0.5) * (T(1) + erf(x * T(0.70710678118654752440)));
 }
 template <class T>
-GRADUS_HOST_DEVICE inline T normal_density(T x) {
+GRADUS_HOST_DEVICE T normal_density(T x) {
   return T(0.39894228040143267794) * exp(T(-0.5) * x * x);
 }
 
@@ -58,7 +58,7 @@ GRADUS_HOST_DEVICE inline T normal_density(T x) {
 /// range saturate, and NaN gives 0; narrower integer types keep the low bits of the int64. Any value but 0 becomes
 /// true. Conversions to and from half types go through float.
 template <class To, class From>
-GRADUS_HOST_DEVICE inline To convert(From from) {
+GRADUS_HOST_DEVICE To convert(From from) {
   const compute_t<From> x = from;
   if constexpr (std::is_same_v<To, From>) {
     return from;

@@ -150,7 +150,7 @@ Array parse_npy(ByteSpan bytes, const std::string& name) {
                *wanted, " bytes of data, the file has ", data.size());
 
   Shape in_memory = header.shape;
-  if (header.fortran_order) std::reverse(in_memory.begin(), in_memory.end());
+  if (header.fortran_order) std::ranges::reverse(in_memory);
   const Array array = Array::empty(in_memory, header.dtype);
   std::ranges::copy(data, static_cast<std::byte*>(array.data()));
   convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), header.order);

@@ -141,8 +141,9 @@ SafetensorsHeader parse_safetensors_header(std::string_view json, uint64_t data_
   nlohmann::json::sax_parse(json.begin(), json.end(), &reader);
 
   // A tensor without elements begins and ends at the same byte. It comes before the tensor that begins at that byte.
-  std::stable_sort(header.entries.begin(), header.entries.end(),
-                   [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::ranges::stable_sort(header.entries, [](const auto& a, const auto& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   uint64_t covered = 0;
   for (const SafetensorsEntry& entry : header.entries) {
     const std::string where = "'" + file + "': tensor '" + entry.name + "' ";
@@ -231,8 +232,7 @@ OpenSafetensors open_file(const std::string& path) {
 
 /// Calls write(data, bytes) for each piece of the file in order.
 template <class Write>
-void write_safetensors(const std::vector<std::pair<std::string, Array>>& tensors, const Metadata& metadata,
-                       const Write& write) {
+void write_safetensors(const NamedArrays& tensors, const Metadata& metadata, const Write& write) {
   for (const auto& [name, array] : tensors) {
     GRADUS_CHECK(name != "__metadata__", ValueError, "a tensor cannot be named '__metadata__'");
     GRADUS_CHECK(array.defined(), ValueError, "tensor '", name, "' is undefined");
@@ -277,16 +277,14 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name) {
   return OpenSafetensors(name, bytes.size(), read).load();
 }
 
-void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
-                      const Metadata& metadata) {
+void save_safetensors(const std::string& path, const NamedArrays& tensors, const Metadata& metadata) {
   AtomicFile file(path);
   write_safetensors(tensors, metadata, [&](const void* data, size_t bytes) { file.write(data, bytes); });
   file.commit();
 }
 
-std::vector<std::byte> format_safetensors(const std::vector<std::pair<std::string, Array>>& tensors,
-                                          const Metadata& metadata) {
-  std::vector<std::byte> file;
+Bytes format_safetensors(const NamedArrays& tensors, const Metadata& metadata) {
+  Bytes file;
   write_safetensors(tensors, metadata, [&](const void* data, size_t bytes) {
     const auto* begin = static_cast<const std::byte*>(data);
     file.insert(file.end(), begin, begin + bytes);

@@ -23,6 +23,7 @@
 namespace gradus::io {
 
 using Metadata = std::map<std::string, std::string>;
+using NamedArrays = std::vector<std::pair<std::string, Array>>;
 
 struct Safetensors {
   std::map<std::string, Array> tensors;
@@ -42,11 +43,9 @@ Safetensors parse_safetensors(ByteSpan bytes, const std::string& name);
 /// Writes a file that appears under its name only when complete (AtomicFile). The tensors have the order of the
 /// reference implementation: widest dtype first, then by name. Arrays may have any strides and device. Throws a
 /// ValueError for repeated names.
-void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Array>>& tensors,
-                      const Metadata& metadata = {});
+void save_safetensors(const std::string& path, const NamedArrays& tensors, const Metadata& metadata = {});
 /// The bytes that save_safetensors would write.
-std::vector<std::byte> format_safetensors(const std::vector<std::pair<std::string, Array>>& tensors,
-                                          const Metadata& metadata = {});
+Bytes format_safetensors(const NamedArrays& tensors, const Metadata& metadata = {});
 
 /// Type and position of one tensor; offsets count from the end of the header.
 struct SafetensorsEntry {

@@ -14,7 +14,7 @@ Array reshape(const Array& x, const Shape& wanted) {
 Array cat(const std::vector<Array>& arrays, int64_t axis) {
   GRADUS_CHECK(!arrays.empty(), ValueError, "needs at least one tensor");
   const auto joins_anything = [](const Array& array) { return array.shape() == Shape{0}; };
-  const auto found = std::find_if_not(arrays.begin(), arrays.end(), joins_anything);
+  const auto found = std::ranges::find_if_not(arrays, joins_anything);
   const Array& first = found == arrays.end() ? arrays[0] : *found;
   GRADUS_CHECK(first.ndim() > 0, ShapeError, "scalars cannot be joined: use stack");
   const int at = joins_anything(first) ? 0 : normalize_axis(axis, first.ndim());

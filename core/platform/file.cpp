@@ -57,7 +57,7 @@ void unlink_file(const std::string& path) {
 }
 
 bool all_digits(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return '0' <= c && c <= '9'; });
+  return !text.empty() && std::ranges::all_of(text, [](char c) { return '0' <= c && c <= '9'; });
 }
 
 /// True for names of temporary files of `target`: target.<process>-<number>.tmp.

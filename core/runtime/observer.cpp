@@ -29,7 +29,7 @@ void add_observer(Observer* observer) {
 
 void remove_observer(Observer* observer) {
   std::unique_lock lock(observers_mutex);
-  observers.erase(std::remove(observers.begin(), observers.end(), observer), observers.end());
+  std::erase(observers, observer);
   detail::observer_count.store(static_cast<int>(observers.size()));
 }
 

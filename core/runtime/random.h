@@ -34,8 +34,12 @@ GRADUS_HOST_DEVICE inline PhiloxWords philox(uint64_t seed, uint64_t offset, uin
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c0, p1 = uint64_t{0xCD9E8D57u} * c2;
     const uint32_t n0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ key0, n2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ key1;
-    c0 = n0, c1 = static_cast<uint32_t>(p1), c2 = n2, c3 = static_cast<uint32_t>(p0);
-    key0 += 0x9E3779B9u, key1 += 0xBB67AE85u;
+    c0 = n0;
+    c1 = static_cast<uint32_t>(p1);
+    c2 = n2;
+    c3 = static_cast<uint32_t>(p0);
+    key0 += 0x9E3779B9u;
+    key1 += 0xBB67AE85u;
   }
   return {{c0, c1, c2, c3}};
 }
@@ -107,7 +111,7 @@ GRADUS_HOST_DEVICE inline uint64_t random_bits64(uint64_t seed, uint64_t offset,
 /// Element i of a uniform draw from [low, high), converted to T. `words` are words(i / 4), or words(i / 2) if T is
 /// double (see the top of this file). If rounding to T gives `high`, the result is `low` instead.
 template <class T>
-GRADUS_HOST_DEVICE inline T random_uniform_of(const PhiloxWords& words, uint64_t i, double low, double high) {
+GRADUS_HOST_DEVICE T random_uniform_of(const PhiloxWords& words, uint64_t i, double low, double high) {
   const double unit = sizeof(T) == 8 ? random_detail::unit(random_detail::pair(words, i))
                                      : static_cast<double>(words.word[i & 3] >> 8) * 0x1p-24;
   const double value = random_detail::fused(unit, random_detail::plus(high, -low), low);
@@ -116,7 +120,7 @@ GRADUS_HOST_DEVICE inline T random_uniform_of(const PhiloxWords& words, uint64_t
                                                               : static_cast<T>(static_cast<compute_t<T>>(low));
 }
 template <class T>
-GRADUS_HOST_DEVICE inline T random_uniform(uint64_t seed, uint64_t offset, uint64_t i, double low, double high) {
+GRADUS_HOST_DEVICE T random_uniform(uint64_t seed, uint64_t offset, uint64_t i, double low, double high) {
   return random_uniform_of<T>(philox(seed, offset, i >> (sizeof(T) == 8 ? 1 : 2)), i, low, high);
 }
 /// True with probability p.
@@ -149,7 +153,7 @@ GRADUS_HOST_DEVICE inline double random_normal(uint64_t seed, uint64_t offset, u
 }
 /// Element i of normal(mean, deviation) in T.
 template <class T>
-GRADUS_HOST_DEVICE inline T random_normal(uint64_t seed, uint64_t offset, uint64_t i, double mean, double deviation) {
+GRADUS_HOST_DEVICE T random_normal(uint64_t seed, uint64_t offset, uint64_t i, double mean, double deviation) {
   return static_cast<T>(
       static_cast<compute_t<T>>(random_detail::fused(deviation, random_normal(seed, offset, i), mean)));
 }

@@ -35,7 +35,8 @@ void OutputArchive::save_to(const Writer& writer) const {
 
 void InputArchive::load_from(const std::string& path, std::optional<Device> device) {
   file_ = std::make_shared<io::Safetensors>(io::load_safetensors_with_metadata(path));
-  prefix_.clear(), device_ = device;
+  prefix_.clear();
+  device_ = device;
 }
 
 void InputArchive::load_from(std::istream& stream, std::optional<Device> device) {
@@ -46,7 +47,8 @@ void InputArchive::load_from(std::istream& stream, std::optional<Device> device)
 void InputArchive::load_from(const char* bytes, size_t count, std::optional<Device> device) {
   file_ =
       std::make_shared<io::Safetensors>(io::parse_safetensors(std::as_bytes(std::span(bytes, count)), "the archive"));
-  prefix_.clear(), device_ = device;
+  prefix_.clear();
+  device_ = device;
 }
 
 void InputArchive::load_from(const Reader& reader, const std::function<size_t()>& size, std::optional<Device> device) {
@@ -76,7 +78,8 @@ bool InputArchive::try_read(const std::string& key, InputArchive& nested) const 
   const std::string prefix = prefix_ + key + ".";
   const auto found = file_->tensors.lower_bound(prefix);
   if (found == file_->tensors.end() || !found->first.starts_with(prefix)) return false;
-  nested.file_ = file_, nested.device_ = device_;
+  nested.file_ = file_;
+  nested.device_ = device_;
   nested.prefix_ = prefix;
   return true;
 }

@@ -1,5 +1,6 @@
 #include <gradus/autograd/diagnosis.h>
 
+#include <algorithm>
 #include <cmath>
 #include <iomanip>
 #include <map>
@@ -141,15 +142,11 @@ namespace {
 std::vector<Ref<Node>> nodes_behind(const Tensor& root) {
   std::vector<Ref<Node>> found;
   std::set<Node*> seen;
-  if (Ref<Node> start = gradient_edge(root).node) {
-    seen.insert(start.get());
-    found.push_back(std::move(start));
-  }
-  for (size_t i = 0; i < found.size(); ++i) {
-    const Ref<Node> node = found[i];
-    for (const Edge& edge : node->edges())
-      if (edge.node && seen.insert(edge.node.get()).second) found.push_back(edge.node);
-  }
+  const auto visit = [&](const Edge& edge) {
+    if (edge.node && seen.insert(edge.node.get()).second) found.push_back(edge.node);
+  };
+  visit(gradient_edge(root));
+  for (size_t i = 0; i < found.size(); ++i) std::ranges::for_each(found[i]->edges(), visit);
   return found;
 }
 

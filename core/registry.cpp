@@ -8,12 +8,19 @@
 namespace gradus {
 namespace {
 
+// What the registry knows about a device type.
+struct TypeEntry {
+  std::unique_ptr<DeviceRuntime> runtime;
+  std::string missing_reason;
+  std::atomic<Backend*> default_backend = nullptr;
+};
+
 struct Registry {
+  TypeEntry& operator[](DeviceType type) { return types[static_cast<int>(type)]; }
+
   std::mutex mutex;
   std::vector<std::unique_ptr<Backend>> backends;
-  std::unique_ptr<DeviceRuntime> runtimes[kDeviceTypeCount];
-  std::string missing_reason[kDeviceTypeCount];
-  std::atomic<Backend*> default_backend[kDeviceTypeCount] = {};
+  TypeEntry types[kDeviceTypeCount];
 };
 
 // Never destroyed, because storages in static variables use it to free themselves at exit.
@@ -48,7 +55,7 @@ constexpr const char* kNoCuda =
     "--device cpu";
 
 std::string missing_reason(DeviceType type) {
-  const std::string& reason = registry().missing_reason[static_cast<int>(type)];
+  const std::string& reason = registry()[type].missing_reason;
   return reason.empty() ? kNoCuda : reason;
 }
 
@@ -62,22 +69,22 @@ bool detail::add_builtin_backend(BuiltinBackend which, void (*add)()) {
 void register_backend(std::unique_ptr<Backend> backend) {
   Registry& all = registry();
   std::lock_guard lock(all.mutex);
-  all.default_backend[static_cast<int>(backend->device_type())] = backend.get();
+  all[backend->device_type()].default_backend = backend.get();
   all.backends.push_back(std::move(backend));
 }
 
 void register_runtime(std::unique_ptr<DeviceRuntime> runtime) {
-  auto& slot = registry().runtimes[static_cast<int>(runtime->type())];
-  if (!slot) slot = std::move(runtime);
+  TypeEntry& entry = registry()[runtime->type()];
+  if (!entry.runtime) entry.runtime = std::move(runtime);
 }
 
-bool is_registered(DeviceType type) { return registry().runtimes[static_cast<int>(type)] != nullptr; }
+bool is_registered(DeviceType type) { return registry()[type].runtime != nullptr; }
 
 void explain_missing_runtime(DeviceType type, std::string reason) {
-  registry().missing_reason[static_cast<int>(type)] = std::move(reason);
+  registry()[type].missing_reason = std::move(reason);
 }
 
-DeviceRuntime* find_runtime(DeviceType type) { return filled_registry().runtimes[static_cast<int>(type)].get(); }
+DeviceRuntime* find_runtime(DeviceType type) { return filled_registry()[type].runtime.get(); }
 
 DeviceRuntime& runtime(DeviceType type) {
   DeviceRuntime* found = find_runtime(type);
@@ -110,19 +117,18 @@ std::vector<std::string> backend_names() {
 }
 
 Backend& current_backend(DeviceType type) {
-  const int slot = static_cast<int>(type);
-  if (Backend* chosen = thread_backend[slot]) [[likely]]
+  if (Backend* chosen = thread_backend[static_cast<int>(type)]) [[likely]]
     return *chosen;
-  Backend* fallback = filled_registry().default_backend[slot];
+  Backend* fallback = filled_registry()[type].default_backend;
   GRADUS_CHECK(fallback, DeviceError, missing_reason(type));
   return *fallback;
 }
 
 void set_backend(std::string_view name) {
   Backend& chosen = backend(name);
-  const int slot = static_cast<int>(chosen.device_type());
-  thread_backend[slot] = &chosen;
-  registry().default_backend[slot] = &chosen;
+  const DeviceType type = chosen.device_type();
+  thread_backend[static_cast<int>(type)] = &chosen;
+  registry()[type].default_backend = &chosen;
 }
 
 BackendGuard::BackendGuard(Backend& chosen)

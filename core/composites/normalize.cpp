@@ -22,12 +22,16 @@ void Backend::normalize(const NormalizeArgs& args) {
   }
   if (relu) {
     NormalizeArgs plain = args;
-    plain.relu = false, plain.residual = {};
+    plain.relu = false;
+    plain.residual = {};
     if (residual && y.dtype != wide_type(y.dtype)) {  // in float32, to round only once, after the sum
       const Arithmetic math(*this);
       const Array wide = math.widen(x), sum = Array::empty(y.shape, wide.dtype(), y.device);
       const Array w = weight ? math.widen(weight) : Array(), b = bias ? math.widen(bias) : Array();
-      plain.x = wide, plain.weight = w, plain.bias = b, plain.y = sum;
+      plain.x = wide;
+      plain.weight = w;
+      plain.bias = b;
+      plain.y = sum;
       normalize(plain);
       return copy(math(UnaryOp::relu, math(add, sum, math.widen(residual))), y);
     }
@@ -71,13 +75,16 @@ void Backend::normalize_backward(const NormalizeBackwardArgs& args) {
     NormalizeBackwardArgs summed = args;
     const Array sum = empty_like(dy);
     binary(add, dy, addend, sum);
-    summed.dy = sum, summed.addend = {};
+    summed.dy = sum;
+    summed.addend = {};
     return normalize_backward(summed);
   }
   if (y) {
     Array scratch;
     NormalizeBackwardArgs plain = args;
-    plain.dy = masked_by_relu(dy, y, dresidual, scratch), plain.y = {}, plain.dresidual = {};
+    plain.dy = masked_by_relu(dy, y, dresidual, scratch);
+    plain.y = {};
+    plain.dresidual = {};
     if (dx || dweight || dbias) normalize_backward(plain);
     return;
   }

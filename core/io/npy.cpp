@@ -37,8 +37,8 @@ class NpyHeaderReader {
     read_list('{', '}', [&] {
       const std::string_view key = quoted();
       bool* seen = key == "descr" ? &descr : key == "fortran_order" ? &order : key == "shape" ? &shape : nullptr;
-      GRADUS_CHECK(seen != nullptr, IoError, "'", file_, "': unknown header field '", key, "'");
-      GRADUS_CHECK(!*seen, IoError, "'", file_, "': header field '", key, "' appears twice");
+      check(seen != nullptr, "unknown header field '", key, "'");
+      check(!*seen, "header field '", key, "' appears twice");
       *seen = true;
       expect(':');
       if (seen == &descr) read_dtype();
@@ -46,12 +46,16 @@ class NpyHeaderReader {
       if (seen == &shape) read_shape();
     });
     skip_spaces();
-    GRADUS_CHECK(text_.empty(), IoError, "'", file_, "': the header continues after its dictionary");
-    GRADUS_CHECK(descr && order && shape, IoError, "'", file_, "': the header needs descr, fortran_order and shape");
+    check(text_.empty(), "the header continues after its dictionary");
+    check(descr && order && shape, "the header needs descr, fortran_order and shape");
     return header_;
   }
 
  private:
+  template <class... Parts>
+  void check(bool condition, const Parts&... parts) const {
+    GRADUS_CHECK(condition, IoError, "'", file_, "': ", parts...);
+  }
   void skip_spaces() {
     while (!text_.empty() && (text_.front() == ' ' || text_.front() == '\n')) text_.remove_prefix(1);
   }
@@ -61,9 +65,7 @@ class NpyHeaderReader {
     text_.remove_prefix(1);
     return true;
   }
-  void expect(char wanted) {
-    GRADUS_CHECK(accept(wanted), IoError, "'", file_, "': the header lacks a '", wanted, "'");
-  }
+  void expect(char wanted) { check(accept(wanted), "the header lacks a '", wanted, "'"); }
   // Reads a list whose items are separated by commas; a comma may follow the last item. read_item() reads one item.
   template <class F>
   void read_list(char open, char close, const F& read_item) {
@@ -78,7 +80,7 @@ class NpyHeaderReader {
     const char quote = !text_.empty() && text_.front() == '"' ? '"' : '\'';
     expect(quote);
     const size_t end = text_.find(quote);
-    GRADUS_CHECK(end != text_.npos, IoError, "'", file_, "': the header has a string without an end");
+    check(end != text_.npos, "the header has a string without an end");
     const std::string_view inside = text_.substr(0, end);
     text_.remove_prefix(end + 1);
     return inside;
@@ -86,8 +88,7 @@ class NpyHeaderReader {
   bool boolean() {
     skip_spaces();
     const bool value = text_.starts_with("True");
-    GRADUS_CHECK(value || text_.starts_with("False"), IoError, "'", file_,
-                 "': fortran_order is neither True nor False");
+    check(value || text_.starts_with("False"), "fortran_order is neither True nor False");
     text_.remove_prefix(value ? 4 : 5);
     return value;
   }
@@ -98,14 +99,14 @@ class NpyHeaderReader {
     const char order = descr.empty() ? '\0' : descr.front();
     const bool known_order =
         order == '<' || order == '>' || (order == '|' && known != std::end(kNpyTypes) && size_of(known->dtype) == 1);
-    GRADUS_CHECK(known != std::end(kNpyTypes) && known_order, IoError, "'", file_, "': dtype '", descr,
-                 "' is not supported; known are f2 f4 f8 i4 i8 u1 b1 with < or > before");
+    check(known != std::end(kNpyTypes) && known_order, "dtype '", descr,
+          "' is not supported; known are f2 f4 f8 i4 i8 u1 b1 with < or > before");
     header_.dtype = known->dtype;
     header_.order = order == '>' ? std::endian::big : std::endian::little;
   }
   void read_shape() {
     read_list('(', ')', [&] {
-      GRADUS_CHECK(header_.shape.size() < kMaxDims, IoError, "'", file_, "' has more than ", kMaxDims, " dimensions");
+      check(header_.shape.size() < kMaxDims, "the array has more than ", kMaxDims, " dimensions");
       header_.shape.push_back(integer());
     });
   }
@@ -113,8 +114,7 @@ class NpyHeaderReader {
     skip_spaces();
     int64_t value = 0;
     const auto [end, error] = std::from_chars(text_.data(), text_.data() + text_.size(), value);
-    GRADUS_CHECK(error == std::errc() && !text_.starts_with('-'), IoError, "'", file_,
-                 "': the shape has an invalid size");
+    check(error == std::errc() && !text_.starts_with('-'), "the shape has an invalid size");
     text_.remove_prefix(static_cast<size_t>(end - text_.data()));
     if (text_.starts_with('L')) text_.remove_prefix(1);  // Python 2 wrote (3L, 4L)
     return value;

@@ -42,7 +42,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   }
   bool end_object() override {
     const bool is_complete = depth_ == 1 || in_metadata() || seen_ == (kDType | kShape | kOffsets);
-    GRADUS_CHECK(is_complete, IoError, where(), "needs exactly dtype, shape and data_offsets");
+    check(is_complete, "needs exactly dtype, shape and data_offsets");
     --depth_;
     return true;
   }
@@ -55,8 +55,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
       metadata_key_ = text;
     } else {
       field_ = text == "dtype" ? kDType : text == "shape" ? kShape : text == "data_offsets" ? kOffsets : 0;
-      GRADUS_CHECK(field_ != 0, IoError, where(), "has the unknown field '", text, "'");
-      GRADUS_CHECK(!(seen_ & field_), IoError, where(), "has the field '", text, "' twice");
+      check(field_ != 0, "has the unknown field '", text, "'");
+      check(!(seen_ & field_), "has the field '", text, "' twice");
       seen_ |= field_;
       numbers_ = 0;
     }
@@ -80,15 +80,15 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
   bool end_array() override {
-    GRADUS_CHECK(field_ == kShape || numbers_ == 2, IoError, where(), "has ", numbers_, " data_offsets instead of 2");
+    check(field_ == kShape || numbers_ == 2, "has ", numbers_, " data_offsets instead of 2");
     --depth_;
     return true;
   }
   bool number_unsigned(uint64_t value) override {
     if (depth_ != 3) unexpected("a number");
     if (field_ == kShape) {
-      GRADUS_CHECK(numbers_ < kMaxDims, IoError, where(), "has more than ", kMaxDims, " dimensions");
-      GRADUS_CHECK(value <= INT64_MAX, IoError, where(), "has the size ", value);
+      check(numbers_ < kMaxDims, "has more than ", kMaxDims, " dimensions");
+      check(value <= INT64_MAX, "has the size ", value);
       entry().shape.push_back(static_cast<int64_t>(value));
     } else if (numbers_ < 2) {
       (numbers_ == 0 ? entry().begin : entry().end) = value;
@@ -111,6 +111,11 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   bool in_metadata() const { return name_ == "__metadata__"; }
   SafetensorsEntry& entry() { return header_->entries.back(); }
   std::string where() const { return "'" + file_ + "': tensor '" + name_ + "' "; }
+  // Throws an error that names the current tensor unless `condition` holds.
+  template <class... Parts>
+  void check(bool condition, const Parts&... parts) const {
+    GRADUS_CHECK(condition, IoError, where(), parts...);
+  }
   [[noreturn]] void unexpected(const char* what) const {
     if (depth_ == 0) GRADUS_FAIL(IoError, "'", file_, "': the header is not a JSON object");
     GRADUS_FAIL(IoError, "'", file_, "': the header has ", what, " under '", name_, "', where it is not allowed");

@@ -170,17 +170,14 @@ void copy_into(const Array& into, const Array& x, bool non_blocking) {
   backend_of(into).copy(landed, into);
 }
 
-Array clone(const Array& x) {
-  Array y = Array::empty_like(x);
+// Copies x into y, a new array of the same shape on the same device.
+static Array filled(Array y, const Array& x) {
   if (y.numel() > 0) backend_of(x).copy(x, y);
   return y;
 }
 
-Array clone(const Array& x, MemoryFormat format) {
-  Array y = x.new_empty(x.shape(), format);
-  if (y.numel() > 0) backend_of(x).copy(x, y);
-  return y;
-}
+Array clone(const Array& x) { return filled(Array::empty_like(x), x); }
+Array clone(const Array& x, MemoryFormat format) { return filled(x.new_empty(x.shape(), format), x); }
 
 Array contiguous(const Array& x, MemoryFormat format) { return x.is_contiguous(format) ? x : clone(x, format); }
 

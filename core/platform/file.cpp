@@ -139,7 +139,9 @@ void InputFile::read_at(uint64_t offset, void* to, size_t bytes) const {
     if (got < 0) fail("read", path_);
     GRADUS_CHECK(got > 0, IoError, "cannot read '", path_, "': it ends at byte ", offset, ", ", bytes,
                  " bytes too early");
-    cursor += got, offset += static_cast<uint64_t>(got), bytes -= static_cast<size_t>(got);
+    cursor += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
   }
 }
 

@@ -1,11 +1,11 @@
 #include <gradus/core/runtime/runtime.h>
 
-#include <algorithm>
 #include <atomic>
 #include <iomanip>
 #include <sstream>
 #include <utility>
 
+#include <gradus/core/io/parse_number.h>
 #include <gradus/core/runtime/recorded_memory.h>
 
 namespace gradus {
@@ -75,18 +75,12 @@ std::string format_bytes(int64_t bytes) {
 
 Device::Device(std::string_view text) {
   const std::string_view kind = text.substr(0, text.find(':'));
-  const std::string_view digits = text.substr(std::min(kind.size() + 1, text.size()));
-  const bool is_cuda = kind == "cuda", has_index = kind.size() < text.size();
-  bool valid = is_cuda || kind == "cpu";
-  int number = is_cuda ? -1 : 0;
-  if (has_index) {
-    const bool is_number = digits.find_first_not_of("0123456789") == digits.npos;
-    valid = valid && is_number && !digits.empty() && digits.size() <= 2;
-    number = valid ? std::stoi(std::string(digits)) : 0;
-  }
-  GRADUS_CHECK(valid && (is_cuda || number == 0), ValueError, "unknown device '", text,
-               "': use \"cpu\", \"cuda\" or \"cuda:N\"");
-  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, number);
+  const bool is_cuda = kind == "cuda";
+  std::optional<int> number = is_cuda ? -1 : 0;
+  if (kind.size() < text.size()) number = io::parse_number<uint8_t>(text.substr(kind.size() + 1));
+  const bool is_known = is_cuda ? number < 100 : kind == "cpu" && number == 0;
+  GRADUS_CHECK(number && is_known, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
+  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, *number);
 }
 
 std::string Device::str() const {

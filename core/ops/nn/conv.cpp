@@ -58,12 +58,10 @@ Shape conv2d_shape(const Array& x, const Array& w, const Array& bias, const Conv
   const Shape &in = x.shape(), &filter = w.shape();
   GRADUS_CHECK(filter[0] % g.groups == 0, ShapeError, "weight has ", filter[0],
                " output channels, which is not a multiple of groups = ", g.groups);
-  if (g.groups == 1) {
-    GRADUS_CHECK(in[1] == filter[1], ShapeError, "weight expects ", filter[1], " input channels, got x of shape ", in);
-  } else {
-    GRADUS_CHECK(in[1] == filter[1] * g.groups, ShapeError, "weight expects ", filter[1], " channels in each of ",
-                 g.groups, " groups, got x of shape ", in);
-  }
+  const bool fits = in[1] == filter[1] * g.groups;
+  GRADUS_CHECK(fits || g.groups > 1, ShapeError, "weight expects ", filter[1], " input channels, got x of shape ", in);
+  GRADUS_CHECK(fits, ShapeError, "weight expects ", filter[1], " channels in each of ", g.groups,
+               " groups, got x of shape ", in);
   if (bias.defined()) {
     GRADUS_CHECK(bias.shape() == Shape({filter[0]}), ShapeError, "bias must have shape (", filter[0],
                  ",) to go with weight ", filter, ", got ", bias.shape());

@@ -70,8 +70,8 @@ class BackwardPass {
  public:
   BackwardPass(bool keep_graph, bool create_graph) : keep_graph_(keep_graph), create_graph_(create_graph) {}
 
-  // Returns the gradients of the captures, if there are any. Then only the nodes that lead to captures run, and grad() of
-  // the leaves does not change.
+  // Returns the gradients of the captures. If there are captures, only the nodes that lead to them run, and the grad()
+  // of the leaves does not change.
   TensorList run(const std::vector<Edge>& roots, Grads root_gradients, std::vector<Capture> captures) {
     captures_ = std::move(captures);
     discover(roots);

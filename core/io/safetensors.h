@@ -23,7 +23,7 @@
 namespace gradus::io {
 
 using Metadata = std::map<std::string, std::string>;
-using NamedArrays = std::vector<std::pair<std::string, Array>>;
+using NamedArrays = std::vector<std::pair<std::string, Array>>;  ///< arrays with their names, in any order
 
 struct Safetensors {
   std::map<std::string, Array> tensors;

@@ -214,8 +214,9 @@ struct NhwcProductArgs {
   FetchAhead* ahead = nullptr;  ///< memory that the call prefetches; the call advances its places
 };
 
-/// out[m * tile_columns + j] += sum over the pixels of the box of x[m] * dy[j] for m < rows and j < columns, which are
-/// at most Kernels::tile_rows and tile_columns. With `depthwise`, x[m * x_row + j] takes the place of x[m].
+/// out[m * tile_columns + j] += sum over the pixels of the box of x_pixel[m] * dy_pixel[j] for m < rows and j < columns,
+/// which are at most Kernels::tile_rows and tile_columns. x_pixel and dy_pixel point to the channels of the pixel. With
+/// `depthwise`, m counts taps instead of channels, and the factor of dy_pixel[j] is x_pixel[m * x_row + j].
 template <class T>
 struct NhwcGradientArgs {
   PixelBox box;
@@ -225,7 +226,7 @@ struct NhwcGradientArgs {
   T* out;
   FetchAhead* ahead = nullptr;  ///< memory that the call prefetches, as for one tile
   bool depthwise = false;
-  int64_t x_row = 1;
+  int64_t x_row = 1;  ///< distance of two taps in x; for `depthwise`
 };
 
 /// The kernels of an operator: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over

@@ -1,4 +1,5 @@
-// Starts the processes of a job on this machine and supervises them: the program gradus-run.
+// The program gradus-run: runs attempts of a job on this machine until one succeeds. Worker (job.h) starts the processes
+// of an attempt.
 #pragma once
 
 #include <optional>

@@ -20,7 +20,7 @@ ALLOWED = {
     "optim": ["core", "autograd", "optim"],
     "data": ["core", "autograd", "data"],
     "graph": ["core", "graph"],
-    "training": ["core", "graph", "autograd", "layers", "optim", "data", "distributed", "training"],
+    "training": ["core", "graph", "autograd", "layers", "optim", "data", "distributed/comm", "training"],
     "inspect": ["core", "graph", "autograd", "layers", "optim", "distributed/comm", "inspect"],
     "onnx": ["core", "graph", "autograd", "layers", "onnx"],
     "distributed": ["core", "distributed", "autograd", "layers", "optim"],

@@ -1,6 +1,6 @@
-// How the backends "cuda" and "cudnn" compute a convolution. Each algorithm is one ConvAlgorithm, in the .cpp file
-// beside its kernels; select() takes one of them. Host code without CUDA, so that decisions can be tested, and memory
-// planned, on machines without a GPU.
+// How the backends "cuda" and "cudnn" compute a convolution. Each algorithm is one ConvAlgorithm in a .cpp file beside
+// its kernels (implicit_gemm.cpp has all whose names begin with "implicit_gemm"), and select() takes one of them. Host
+// code without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
 #pragma once
 
 #include <span>

@@ -171,8 +171,9 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
   if (needs_sums && !p.y && (!parameter || parameter.shape == reduced_shape(x.shape, other_axes(x, p.axes), true)) &&
       plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
-    // Launches as many teams as the device runs at once, but gives each block at least two rows: a later kernel adds
-    // the column sums of all teams, so fewer teams leave it less work.
+    // A team is the threads that share a row. Launches as many blocks as the device runs at once, assuming 1,024
+    // threads per multiprocessor, but gives each block at least two rows: a later kernel adds the column sums of all
+    // teams, so fewer teams leave it less work.
     RowTiling& rows = plan.rows;
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;

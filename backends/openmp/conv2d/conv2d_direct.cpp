@@ -210,9 +210,10 @@ int64_t band_of(int64_t total, int64_t fit) {
 ConvPlan plan_direct(const ConvProblem& p) {
   constexpr int64_t kChunkWork = int64_t{1} << 17;  // minimum multiply-adds of a parallel chunk
   constexpr int64_t kChunksWanted = 32;
-  constexpr int64_t kBandBytes = int64_t{32} << 10;       // for planes, which every filter reads again,
-  constexpr int64_t kLeastRows = 16;                      // but at least the rows of two tiles
-  constexpr int64_t kGradientBytes = int64_t{256} << 10;  // for planes of x and dy
+  // A band has as many rows as fit in these bytes, so that they stay in a cache while each filter reads them again, but
+  // at least kLeastRows, the rows of two tiles. Backward reads bands of both x and dy.
+  constexpr int64_t kBandBytes = int64_t{32} << 10, kGradientBytes = int64_t{256} << 10;
+  constexpr int64_t kLeastRows = 16;
   const int64_t vector = p.tile().vector, groups = p.g.groups;
   const bool wants_dw = p.has_dw() && p.w.numel() > 0;
   const bool wants_out = !p.backward() || (p.has_dx() && p.out.numel() > 0);

@@ -69,7 +69,8 @@ constexpr auto run_combine = [](const KernelTable& table, const GemmPlan& plan, 
   with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.combine(wide); });
 };
 
-// Columns are divided into parts long enough to be streamed from memory.
+// Each chunk gets whole columns of C: at least `least_columns` of them and kLeastChunk multiply-adds, in multiples of
+// `step`.
 GemmPlan plan_of(const GemmProblem& p, int64_t least_columns, int64_t step) {
   const int64_t columns = std::max(ceil_div(kLeastChunk, p.rows * p.depth), least_columns);
   GemmPlan plan;

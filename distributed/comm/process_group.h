@@ -59,13 +59,11 @@ struct CollectiveOptions {
 
 // Every virtual function is pure or inline. Otherwise the vtable and the type information would be in an object file of
 // distributed/, and code that only uses this interface, such as training/metrics.cpp, would have to link it.
-class ProcessGroup {
+class ProcessGroup : NoCopy {
  public:
   using WorkPtr = std::shared_ptr<Work>;
 
   virtual ~ProcessGroup() = default;
-  ProcessGroup(const ProcessGroup&) = delete;
-  ProcessGroup& operator=(const ProcessGroup&) = delete;
 
   /// "tcp", "shm", "local", "nccl", "mpi" or "recording"
   virtual std::string_view backend() const = 0;

@@ -41,7 +41,7 @@ struct DistributedDataParallelOptions {
   GRADUS_ARG(std::optional<DType>, gradient_compression) = std::nullopt;
 };
 
-class DistributedDataParallel {
+class DistributedDataParallel : NoCopy {
  public:
   /// All ranks must call this with nets that have the same parameters. Parameters and buffers get the values of rank 0.
   /// The net must already be on its device and in its dtype. Gradients of frozen parameters are not averaged. If the
@@ -59,26 +59,14 @@ class DistributedDataParallel {
       : DistributedDataParallel(*module, std::move(group), std::move(options)) {}
   /// Ends the averaging of gradients. The net keeps its weights.
   ~DistributedDataParallel();
-  DistributedDataParallel(const DistributedDataParallel&) = delete;
-  DistributedDataParallel& operator=(const DistributedDataParallel&) = delete;
 
   /// The group over which gradients are averaged.
   const std::shared_ptr<ProcessGroup>& group() const { return group_; }
 
-  /// While this object exists, backward() adds up gradients on each rank separately. The first backward() after its end
+  /// While the result of no_sync() exists, backward() adds up gradients on each rank separately. The first backward() after its end
   /// averages the sums.
-  class NoSync {
-   public:
-    explicit NoSync(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.synchronizes_, false)) {}
-    ~NoSync() { ddp_.synchronizes_ = previous_; }
-    NoSync(const NoSync&) = delete;
-    NoSync& operator=(const NoSync&) = delete;
-
-   private:
-    DistributedDataParallel& ddp_;
-    const bool previous_;
-  };
-  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
+  using NoSync = ScopedValue<bool>;
+  [[nodiscard]] NoSync no_sync() { return {synchronizes_, false}; }
 
   /// The factor by which a rank with `samples` samples multiplies its mean loss in a step in which all ranks together
   /// have `global_samples`. The average over the ranks is then the mean over all samples. The factor is 1 if all ranks
@@ -131,17 +119,14 @@ class DistributedDataParallel {
 /// ranks. Either all ranks use a Join or none does.
 class Join {
  public:
-  explicit Join(DistributedDataParallel& ddp) : ddp_(ddp), previous_(std::exchange(ddp.joining_, true)) {}
-  ~Join() { ddp_.joining_ = previous_; }
-  Join(const Join&) = delete;
-  Join& operator=(const Join&) = delete;
+  explicit Join(DistributedDataParallel& ddp) : ddp_(ddp), joining_(ddp.joining_, true) {}
 
   /// Takes part in the passes of the other ranks and calls `step` after each.
   void finish(const std::function<void()>& step);
 
  private:
   DistributedDataParallel& ddp_;
-  const bool previous_;
+  const ScopedValue<bool> joining_;
 };
 
 }  // namespace gradus::dist

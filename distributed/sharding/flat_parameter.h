@@ -27,7 +27,7 @@ struct FlatParameterOptions {
   bool strict = false;                        ///< CollectiveOptions::strict
 };
 
-class FlatParameter {
+class FlatParameter : NoCopy {
  public:
   /// The place of a parameter in the line.
   struct Place {
@@ -40,8 +40,6 @@ class FlatParameter {
   /// dtype and device. The constructor ends with a release(): without keep_whole the parameters are NaN until gather().
   FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
                 FlatParameterOptions options = {});
-  FlatParameter(const FlatParameter&) = delete;
-  FlatParameter& operator=(const FlatParameter&) = delete;
   /// Gives each parameter separate memory again. It contains the last values on this rank, or NaN if the parameters are
   /// released.
   ~FlatParameter();

@@ -60,7 +60,7 @@ struct FullyShardedDataParallelOptions {
 };
 
 /// Shards a net over the ranks of a group, unit by unit (torch.distributed.fsdp.FullyShardedDataParallel).
-class FullyShardedDataParallel {
+class FullyShardedDataParallel : NoCopy {
  public:
   /// All ranks must call this with nets that have the same parameters. Parameters and buffers get the values of rank 0.
   /// The net must already be on its device and have one dtype. Frozen parameters stay whole. If the nets of two ranks
@@ -75,8 +75,6 @@ class FullyShardedDataParallel {
                            FullyShardedDataParallelOptions options = {})
       : FullyShardedDataParallel(*module, std::move(group), std::move(options)) {}
   ~FullyShardedDataParallel();
-  FullyShardedDataParallel(const FullyShardedDataParallel&) = delete;
-  FullyShardedDataParallel& operator=(const FullyShardedDataParallel&) = delete;
 
   /// This rank's shards, one for each unit, for an optimizer that treats all elements alike, as all optimizers of
   /// optim/ do.

@@ -72,7 +72,7 @@ struct PeerLine {
   size_t count;
 };
 
-class PeerMemory {
+class PeerMemory : NoCopy {
  public:
   /// All ranks must call this, each with its device current. Returns null on all ranks if the ranks are not
   /// `on_one_host`, if a rank cannot access the memory of another rank over NVLink, or if NCCL_P2P_DISABLE is set on a
@@ -80,8 +80,6 @@ class PeerMemory {
   static std::unique_ptr<PeerMemory> connect(std::shared_ptr<Store> store, int rank, int size, bool on_one_host,
                                              const Deadline& deadline);
   ~PeerMemory();
-  PeerMemory(const PeerMemory&) = delete;
-  PeerMemory& operator=(const PeerMemory&) = delete;
 
   /// Returns true if the call can use peer memory. The answer is the same on all ranks.
   bool serves(const Descriptor& call) const;

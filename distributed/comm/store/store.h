@@ -191,14 +191,12 @@ inline constexpr std::string_view kStorePurpose = "store";
 /// but requests, or do not prove in time that they know the token, are disconnected. Other clients do not notice. The
 /// number of clients is limited by the file descriptors (RLIMIT_NOFILE, which is raised to the hard limit if
 /// necessary); clients beyond that are refused.
-class TcpStoreServer {
+class TcpStoreServer : NoCopy {
  public:
   /// Port 0 selects a free port. Without a token only loopback addresses can be served; others throw a CommError.
   explicit TcpStoreServer(const Address& at = {"127.0.0.1", 0}, const Token& token = {},
                           const StoreLimits& limits = {});
   ~TcpStoreServer();
-  TcpStoreServer(const TcpStoreServer&) = delete;
-  TcpStoreServer& operator=(const TcpStoreServer&) = delete;
 
   const Address& address() const { return listener_.address(); }
   /// Number of connected clients.

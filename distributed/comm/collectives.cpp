@@ -196,7 +196,7 @@ class Collectives::Run {
   }
   std::byte* scratch(size_t bytes) {
     std::vector<CacheLine>& lines = collectives_.scratch_;
-    lines.resize(std::max(lines.size(), (bytes + sizeof(CacheLine) - 1) / sizeof(CacheLine)));
+    lines.resize(std::max(lines.size(), ceil_div(bytes, sizeof(CacheLine))));
     return reinterpret_cast<std::byte*>(lines.data());
   }
   int rank() const { return transport_.rank(); }

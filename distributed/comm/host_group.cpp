@@ -63,7 +63,7 @@ class Staging {
     if (call.out != nullptr) to = {at(call.out, 0, d.dtype), after ? ranks_ : 1, in_place ? 0 : kPieceBytes};
 
     const size_t length = kPieceBytes / size_of(d.dtype) / (before || after ? ranks_ : 1);
-    const size_t pieces = std::max<size_t>(1, (range.size() + length - 1) / length);
+    const size_t pieces = std::max<size_t>(1, ceil_div(range.size(), length));
     const auto piece = [&](size_t i) {
       return Piece{range.begin + i * length, std::min(length, range.size() - i * length)};
     };
@@ -179,23 +179,18 @@ void HostGroup::execute(Job& job) noexcept {
 
 void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& deadline) {
   const Device device = job.in.defined() ? job.in.device() : job.out.device();
-  struct Borrowed {
-    HostGroup& group;
-    std::list<std::shared_ptr<Staging>> one = {};
-    ~Borrowed() {
-      const std::lock_guard lock(group.mutex_);
-      group.staging_.splice(group.staging_.end(), one);
-    }
-  } borrowed{*this};
-  {
-    const std::lock_guard lock(mutex_);
-    const auto fits = [&](const auto& staging) { return staging->device() == device; };
-    const auto found = std::ranges::find_if(staging_, fits);
-    if (found != staging_.end()) borrowed.one.splice(borrowed.one.end(), staging_, found);
-  }
-  if (borrowed.one.empty()) borrowed.one.push_back(std::make_shared<Staging>(device, rank(), size()));
-  borrowed.one.front()->run(job.call, range, job.in, job.out, *job.ready, deadline,
-                            [&](const Collective& piece) { run(piece, deadline); });
+  std::list<std::shared_ptr<Staging>> borrowed;
+  std::unique_lock lock(mutex_);
+  auto found = std::ranges::find(staging_, device, &Staging::device);
+  if (found == staging_.end()) found = staging_.insert(found, std::make_shared<Staging>(device, rank(), size()));
+  borrowed.splice(borrowed.end(), staging_, found);
+  lock.unlock();
+  const std::shared_ptr<void> at_end(nullptr, [&](void*) {
+    lock.lock();
+    staging_.splice(staging_.end(), borrowed);
+  });
+  borrowed.front()->run(job.call, range, job.in, job.out, *job.ready, deadline,
+                        [&](const Collective& piece) { run(piece, deadline); });
 }
 
 void HostGroup::run_staged(const Job& job, const Deadline& deadline) {

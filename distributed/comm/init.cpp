@@ -84,16 +84,6 @@ bool is_alone(const JobEnvironment& job) { return job.store && !is_loopback(job.
 /// the store still holds the keys of earlier groups.
 std::atomic<int> worlds = 0;
 
-/// Publishes `own` under the name `what` and returns true if all ranks publish the same.
-bool all_agree(const std::string& what, const std::string& own, Store& store, int rank, int size,
-               Milliseconds timeout) {
-  const auto key = [&](int r) { return what + "/" + std::to_string(r); };
-  store.set(key(rank), own);
-  for (int r = 0; r < size; ++r)
-    if (store.get(key(r), timeout) != own) return false;
-  return true;
-}
-
 std::string own_name() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
@@ -183,7 +173,7 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
   const int rank = job.rank, size = job.world_size;
   std::string backend = options.backend;
   const auto all_agree = [&](const std::string& what, const std::string& own) {
-    return dist::all_agree(what, own, *store, rank, size, options.timeout);
+    return std::ranges::count(values_of_ranks(*store, what, own, rank, size, options.timeout), own) == size;
   };
   if (backend == "auto") backend = all_agree("host", host_identity()) ? "shm" : "tcp";
   if (backend == "shm") return std::make_unique<ShmGroup>(store, rank, size, ShmOptions{options.timeout});

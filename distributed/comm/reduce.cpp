@@ -60,8 +60,7 @@ void reduce_many(std::span<const void* const> x, std::span<void* const> y, size_
 
 Range part_of(size_t count, int parts, int index) {
   constexpr size_t kAlign = 16;
-  const size_t length = (count + static_cast<size_t>(parts) - 1) / static_cast<size_t>(parts);
-  const size_t aligned = (length + kAlign - 1) / kAlign * kAlign;
+  const size_t aligned = round_up(ceil_div(count, static_cast<size_t>(parts)), kAlign);
   return {std::min(count, aligned * static_cast<size_t>(index)),
           std::min(count, aligned * static_cast<size_t>(index + 1))};
 }

@@ -13,8 +13,7 @@ namespace {
 constexpr int64_t kAlignment = 64;
 
 int64_t aligned_count(const Tensor& parameter) {
-  const int64_t unit = kAlignment / static_cast<int64_t>(size_of(parameter.dtype()));
-  return (parameter.numel() + unit - 1) / unit * unit;
+  return round_up(parameter.numel(), kAlignment / static_cast<int64_t>(size_of(parameter.dtype())));
 }
 
 }  // namespace

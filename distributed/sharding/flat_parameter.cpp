@@ -66,7 +66,7 @@ FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters,
     places_.push_back({round_up(numel_, unit), x.shape(), x.is_dense() ? x.strides() : contiguous_strides(x.shape())});
     numel_ = places_.back().begin + x.numel();
   }
-  const int64_t count = round_up((numel_ + group_->size() - 1) / group_->size(), unit);
+  const int64_t count = round_up(ceil_div(numel_, group_->size()), unit);
   const Array line = ops::zeros({count * group_->size()}, first.dtype(), device_);
   for (size_t i = 0; i < parameters_.size(); ++i) ops::copy_into(view_of(line, places_[i]), parameters_[i].array());
 

@@ -77,7 +77,7 @@ void ShardedEmbeddingImpl::reset() {
     multiplier_ = std::llround(static_cast<double>(rows) * (std::sqrt(5.0) - 1) / 2);
     while ((inverse_ = inverse_of(multiplier_, rows)) == 0) ++multiplier_;
   }
-  rows_per_rank_ = (rows + group->size() - 1) / group->size();
+  rows_per_rank_ = ceil_div(rows, group->size());
   gradients_ = std::make_shared<detail::RowGradients>();
   const int64_t first = group->rank() * rows_per_rank_, count = std::clamp<int64_t>(rows - first, 0, rows_per_rank_);
   const std::string suffix = "_" + std::to_string(group->rank()) + "_of_" + std::to_string(group->size());

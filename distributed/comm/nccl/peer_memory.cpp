@@ -44,8 +44,6 @@ bool reaches_by_nvlink(int device, const std::string& bus) {
          atomics != 0;
 }
 
-std::string key(const char* what, int rank) { return std::string("peers/") + what + "/" + std::to_string(rank); }
-
 size_t round_down(size_t bytes) { return bytes / kAlignment * kAlignment; }
 
 }  // namespace
@@ -61,15 +59,14 @@ std::unique_ptr<PeerMemory> PeerMemory::connect(std::shared_ptr<Store> store, in
                                                 const Deadline& deadline) {
   if (!on_one_host || size < 2 || size > kMaxPeers) return nullptr;
   std::unique_ptr<PeerMemory> memory(new PeerMemory(store, rank, size));
-  store->set(key("memory", rank), is_switched_off() ? "" : memory->allocate());
+  const auto of_all = [&](const char* what, const std::string& own) {
+    return values_of_ranks(*store, what, own, rank, size, deadline.left());
+  };
+  const std::vector<std::string> handles = of_all("peers/memory", is_switched_off() ? "" : memory->allocate());
   bool opened = memory->peers_.memory[rank] != nullptr;
-  for (int r = 0; r < size; ++r) {
-    const std::string handle = store->get(key("memory", r), deadline.left());
-    opened = opened && (r == rank || memory->open(r, handle));
-  }
-  store->set(key("opened", rank), opened ? "1" : "0");
-  for (int r = 0; r < size; ++r) opened = store->get(key("opened", r), deadline.left()) == "1" && opened;
-  return opened ? std::move(memory) : nullptr;
+  for (int r = 0; r < size; ++r) opened = opened && (r == rank || memory->open(r, handles[static_cast<size_t>(r)]));
+  const bool all_opened = std::ranges::count(of_all("peers/opened", opened ? "1" : "0"), "1") == size;
+  return all_opened ? std::move(memory) : nullptr;
 }
 
 /// Returns what other ranks need to open this rank's memory, the IPC handle followed by the bus number of the GPU; ""
@@ -115,9 +112,7 @@ PeerMemory::~PeerMemory() {
   // the memory is freed only when the process ends.
   bool closed = true;
   try {
-    store_->set(key("closed", peers_.rank), "1");
-    const Deadline deadline(kEndTime);
-    for (int r = 0; r < peers_.size; ++r) store_->get(key("closed", r), deadline.left());
+    values_of_ranks(*store_, "peers/closed", "1", peers_.rank, peers_.size, kEndTime);
   } catch (const CommError&) { closed = false; }
   if (closed && peers_.memory[peers_.rank] != nullptr) succeeds(cudaFree(peers_.memory[peers_.rank]));
   if (stopped_ != nullptr) succeeds(cudaFreeHost(stopped_));
@@ -140,7 +135,7 @@ void PeerMemory::all_reduce(const Descriptor& call, const std::vector<PeerLine>&
     bytes = 0;
   };
   for (const PeerLine& line : lines) {
-    const size_t own = (line.count * size_of(call.dtype) + kPartBytes - 1) / kPartBytes * kPartBytes;
+    const size_t own = round_up(line.count * size_of(call.dtype), kPartBytes);
     if (own == 0) continue;
     if (own > peers_.staging) {
       all_reduce_shares(stream, peers_, call.dtype, call.reduce, line.in, line.out, line.count);

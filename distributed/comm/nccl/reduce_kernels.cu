@@ -125,7 +125,7 @@ __device__ void for_each_section(const PeerLines& lines, size_t per_block, F f) 
   const size_t low = blockIdx.x * per_block, high = low + per_block;
   size_t before = 0;
   for (int l = 0; l < lines.size && before < high; ++l) {
-    const size_t parts = (lines.count[l] + kElements - 1) / kElements, begin = max(low, before);
+    const size_t parts = ceil_div(lines.count[l], kElements), begin = max(low, before);
     if (begin < before + parts) f(l, Section{begin - before, min(high - before, parts), begin - low});
     before += parts;
   }
@@ -156,7 +156,7 @@ template <class T, ReduceKind kind>
 __global__ void __launch_bounds__(kThreads)
     reduce_slots_kernel(const __grid_constant__ Peers peers, const T* in, T* out, size_t count) {
   constexpr size_t kElements = kPartBytes / sizeof(T);
-  const size_t begin = blockIdx.x * kPartsOfBlock<T>, parts = (count + kElements - 1) / kElements;
+  const size_t begin = blockIdx.x * kPartsOfBlock<T>, parts = ceil_div(count, kElements);
   const auto slot = [&](int r) { return reinterpret_cast<uint4*>(peers.slot_of(peers.rank, r)); };
   reduce_parts<T, kind>(
       begin, min(begin + kPartsOfBlock<T>, parts), peers.size,
@@ -196,8 +196,8 @@ void reduce_slots(const Stream& stream, const Peers& peers, DType dtype, ReduceK
                   size_t count) {
   if (count == 0) return;
   visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
-    const size_t parts = (count * sizeof(T) + kPartBytes - 1) / kPartBytes;
-    const auto blocks = static_cast<unsigned>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>);
+    const size_t parts = ceil_div(count * sizeof(T), kPartBytes);
+    const auto blocks = static_cast<unsigned>(ceil_div(parts, kPartsOfBlock<T>));
     reduce_slots_kernel<T, reduction>
         <<<blocks, kThreads, 0, cuda_stream(stream)>>>(peers, static_cast<const T*>(in), static_cast<T*>(out), count);
   });
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kThreads) reduce_kernel(const T* x, int ranks,
 void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, const void* x, int ranks, void* y,
                         size_t count) {
   if (count == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<size_t>((count + kThreads - 1) / kThreads, 4096));
+  const auto blocks = static_cast<unsigned>(std::min<size_t>(ceil_div(count, kThreads), 4096));
   visit_reduction(dtype, kind, [&]<class T, ReduceKind reduction> {
     reduce_kernel<T, reduction>
         <<<blocks, kThreads, 0, cuda_stream(stream)>>>(static_cast<const T*>(x), ranks, static_cast<T*>(y), count);
@@ -234,10 +234,10 @@ void reduce_in_order_on(const Stream& stream, DType dtype, ReduceKind kind, cons
 void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const PeerLines& lines) {
   visit_floating_sum(dtype, kind, [&]<class T, ReduceKind reduction> {
     size_t parts = 0;
-    for (int l = 0; l < lines.size; ++l) parts += (lines.count[l] * sizeof(T) + kPartBytes - 1) / kPartBytes;
-    const size_t blocks = std::clamp<size_t>((parts + kPartsOfBlock<T> - 1) / kPartsOfBlock<T>, 1, kBlocks);
-    all_reduce_lines_kernel<T, reduction><<<static_cast<unsigned>(blocks), kThreads, 0, cuda_stream(stream)>>>(
-        peers, lines, (parts + blocks - 1) / blocks);
+    for (int l = 0; l < lines.size; ++l) parts += ceil_div(lines.count[l] * sizeof(T), kPartBytes);
+    const size_t blocks = std::clamp<size_t>(ceil_div(parts, kPartsOfBlock<T>), 1, kBlocks);
+    all_reduce_lines_kernel<T, reduction>
+        <<<static_cast<unsigned>(blocks), kThreads, 0, cuda_stream(stream)>>>(peers, lines, ceil_div(parts, blocks));
   });
   check_launch();
 }
@@ -248,7 +248,7 @@ void all_reduce_lines(const Stream& stream, const Peers& peers, DType dtype, Red
 void all_reduce_shares(const Stream& stream, const Peers& peers, DType dtype, ReduceKind kind, const void* in,
                        void* out, size_t count) {
   const size_t width = size_of(dtype), unit = kPartBytes / width, ranks = static_cast<size_t>(peers.size);
-  const size_t share = ((count + ranks - 1) / ranks + unit - 1) / unit * unit;
+  const size_t share = round_up(ceil_div(count, ranks), unit);
   const auto begin_of = [&](int r) { return std::min(static_cast<size_t>(r) * share, count); };
   const auto count_of = [&](int r) { return begin_of(r + 1) - begin_of(r); };
   const auto from = [&](int r) { return static_cast<const std::byte*>(in) + begin_of(r) * width; };

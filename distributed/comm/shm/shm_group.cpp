@@ -13,7 +13,7 @@ namespace gradus::dist {
 namespace {
 
 constexpr size_t kMailBytes = 64 << 10;
-constexpr uint32_t kLayoutVersion = 1;
+constexpr uint32_t kLayoutVersion = 2;
 /// How often a sleeping rank checks whether the ranks it waits for are alive.
 constexpr Milliseconds kPollInterval{20};
 /// A rank that waits for others changes its heartbeat at least once in this time.
@@ -40,7 +40,8 @@ void for_pieces(size_t count, size_t piece, F&& body) {
   for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
 }
 
-size_t round_up(size_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+/// Parts of the shared memory begin at multiples of this.
+constexpr size_t kPageBytes = 4096;
 
 }  // namespace
 
@@ -87,19 +88,18 @@ struct alignas(64) ShmGroup::Mailbox {
 
 struct ShmGroup::Header {
   uint32_t layout, size;
-  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping
-  std::atomic<uint32_t> failed;    // 1 while the failure is being written, then 2
-  CommFailure failure;
-  int32_t failure_rank;
-  char message[2048];
+  std::atomic<uint32_t> sleepers;       // number of ranks that may be sleeping
+  std::atomic<uint32_t> failed;         // 1 while the failure is being written, then 2
+  std::array<std::byte, 2304> failure;  // begins with what encode() has written
 };
 
 ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(memory_.data()); }
 ShmGroup::RankLine& ShmGroup::line(int rank) const {
-  return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header)))[rank];
+  return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header), kPageBytes))[rank];
 }
 std::byte* ShmGroup::slots() const {
-  return memory_.data() + round_up(sizeof(Header)) + round_up(sizeof(RankLine) * static_cast<size_t>(size()));
+  return memory_.data() + round_up(sizeof(Header), kPageBytes) +
+         round_up(sizeof(RankLine) * static_cast<size_t>(size()), kPageBytes);
 }
 std::byte* ShmGroup::slot(int rank, uint32_t ago) const {
   return slots() + (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
@@ -115,8 +115,8 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
   GRADUS_CHECK(size <= kMaxRanksOfHost, ValueError, "at most ", kMaxRanksOfHost,
                " ranks share memory, and this group has ", size, ": take the backend 'tcp'");
   const auto ranks = static_cast<size_t>(size);
-  const size_t bytes = round_up(sizeof(Header)) + round_up(sizeof(RankLine) * ranks) + kSlots * kSlotBytes * ranks +
-                       sizeof(Mailbox) * ranks * ranks;
+  const size_t bytes = round_up(sizeof(Header), kPageBytes) + round_up(sizeof(RankLine) * ranks, kPageBytes) +
+                       kSlots * kSlotBytes * ranks + sizeof(Mailbox) * ranks * ranks;
   const std::string identity = host_identity();
   if (rank == 0) {
     memory_ = SharedMemory::create(bytes);
@@ -134,10 +134,7 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
                  ", or they run different versions of gradus");
   }
   line(rank).pid = getpid();
-  std::vector<std::string> keys;
-  for (int r = 0; r < size; ++r) keys.push_back(store_key_ + "/" + std::to_string(r));
-  store_->set(keys[static_cast<size_t>(rank)], "");
-  store_->wait(keys, options.timeout);
+  values_of_ranks(*store_, store_key_, "", rank, size, options.timeout);
   for (int r = 0; r < size; ++r) processes_.emplace_back(line(r).pid);
 
   cpu_set_t cores;
@@ -166,17 +163,14 @@ void ShmGroup::advance(std::atomic<uint32_t>& word) {
 void ShmGroup::check_failure() {
   if (header().failed.load() == 0) return;
   while (header().failed.load() == 1) pause();  // the failure is being written
-  throw CollectiveError({header().failure, header().failure_rank, header().message});
+  throw CollectiveError(decode_failure(header().failure));
 }
 
 void ShmGroup::announce(const CommStatus& failure) noexcept {
+  const io::Bytes encoded = encode(failure);
   uint32_t none = 0;
   if (!header().failed.compare_exchange_strong(none, 1)) return;
-  header().failure = failure.failure;
-  header().failure_rank = failure.rank;
-  const size_t length = std::min(failure.message.size(), sizeof header().message - 1);
-  std::memcpy(header().message, failure.message.data(), length);
-  header().message[length] = '\0';
+  std::ranges::copy(encoded, header().failure.begin());
   header().failed.store(2);
   // Sleeping ranks poll the failure every kPollInterval, so they need not be woken.
 }
@@ -274,7 +268,7 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
   if (call.descriptor.kind == CollectiveKind::send) return send_or_receive(call, deadline);
   const Arrays arrays = begin(call, deadline);
   switch (call.descriptor.kind) {
-    case CollectiveKind::barrier: return;
+    case CollectiveKind::barrier: break;
     case CollectiveKind::all_reduce:
       if (arrays == Arrays::shared) return all_reduce_in_place(call, deadline);
       [[fallthrough]];
@@ -282,12 +276,7 @@ void ShmGroup::run(const Collective& call, const Deadline& deadline) {
     case CollectiveKind::broadcast:
     case CollectiveKind::gather:
     case CollectiveKind::all_gather: return exchange_whole(call, deadline);
-    case CollectiveKind::scatter:
-    case CollectiveKind::reduce_scatter:
-    case CollectiveKind::all_to_all:
-    case CollectiveKind::all_to_all_v:
-    case CollectiveKind::all_gather_v: return exchange_parts(call, deadline);
-    case CollectiveKind::send: return;
+    default: exchange_parts(call, deadline);
   }
 }
 
@@ -320,7 +309,7 @@ void ShmGroup::send_or_receive(const Collective& call, const Deadline& deadline)
 Array ShmGroup::empty(const Shape& shape, DType dtype, Device device) {
   const OpContext context("shm_group.empty");
   if (!device.is_cpu()) return ProcessGroup::empty(shape, dtype, device);
-  const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)));
+  const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)), kPageBytes);
   checked_product(static_cast<int64_t>(bytes), size());  // the bytes of all ranks together
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
   const auto bucket = std::make_shared<Bucket>();
@@ -377,7 +366,7 @@ void ShmGroup::all_reduce(const Collective& call, Arrays arrays, const Deadline&
     show(call, 0);
     fence(d, deadline);
   }
-  const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = (d.count + length - 1) / length;
+  const size_t element = size_of(d.dtype), length = kSlotBytes / element, pieces = ceil_div(d.count, length);
   // Of two ranks, each sums every piece completely, one step after the piece was written. This reads no more of the
   // other rank's memory than summing by parts. More than two ranks do so only if the array is short. Otherwise each of
   // them sums a part of the piece, and all ranks copy the sums in the next step.

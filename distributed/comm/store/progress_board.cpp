@@ -14,13 +14,8 @@ constexpr Milliseconds kAnswerTime{1000};
 constexpr Milliseconds kPause{1};
 
 std::string to_string(io::ByteSpan bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
-io::ByteSpan to_bytes(const std::string& text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
-}
+io::ByteSpan to_bytes(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-std::string key(const std::string& name, int64_t number, int rank) {
-  return name + "/" + std::to_string(number) + "/" + std::to_string(rank);
-}
 std::string key(const std::string& name, int rank) { return name + "/" + std::to_string(rank); }
 
 }  // namespace
@@ -49,10 +44,10 @@ void ProgressBoard::note(const Descriptor& call) {
 
 void ProgressBoard::compare(const std::string& scope, const Descriptor& call, const std::vector<int>& others,
                             const Deadline& deadline) {
-  const auto number = static_cast<int64_t>(call.sequence);
-  store_->set(key(scope, number, rank_), to_string(MessageHeader{call}.encode()));
+  const std::string name = scope + "/" + std::to_string(call.sequence);
+  store_->set(key(name, rank_), to_string(MessageHeader{call}.encode()));
   for (size_t next = 0; next < others.size();) {
-    const std::string theirs = key(scope, number, others[next]);
+    const std::string theirs = key(name, others[next]);
     if (store_->check({theirs})) {
       const Descriptor called = MessageHeader::decode(to_bytes(store_->get(theirs))).descriptor;
       if (called != call) throw CollectiveError(mismatch(others[next], called, rank_, call));
@@ -65,7 +60,8 @@ void ProgressBoard::compare(const std::string& scope, const Descriptor& call, co
                                       deadline.timeout()));
     std::this_thread::sleep_for(kPause);
   }
-  store_->delete_key(key(scope, number - 1, rank_));  // all ranks have made call `number`, so they have read this key
+  // All ranks have made this call, so they have read what this rank said about the call before it.
+  store_->delete_key(key(scope + "/" + std::to_string(call.sequence - 1), rank_));
 }
 
 CommStatus ProgressBoard::failure() {

@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -88,6 +87,16 @@ StoreAnswer HashStore::ask(StoreRequest request) {
     detail::fail_to_find(table_.missing(request.keys), request.timeout);
   changed_.notify_all();
   return *std::move(answer);
+}
+
+std::vector<std::string> values_of_ranks(Store& store, const std::string& name, std::string_view own, int rank,
+                                         int size, Milliseconds timeout) {
+  std::vector<std::string> keys, values;
+  for (int r = 0; r < size; ++r) keys.push_back(name + "/" + std::to_string(r));
+  store.set(keys[static_cast<size_t>(rank)], own);
+  store.wait(keys, timeout);
+  for (const std::string& key : keys) values.push_back(store.get(key));
+  return values;
 }
 
 namespace {
@@ -282,8 +291,7 @@ TcpStoreServer::TcpStoreServer(const Address& at, const Token& token, const Stor
 }
 
 TcpStoreServer::~TcpStoreServer() {
-  const uint64_t one = 1;
-  while (write(stop_.number(), &one, sizeof one) < 0 && errno == EINTR) {}
+  while (eventfd_write(stop_.number(), 1) < 0 && errno == EINTR) {}
   thread_.join();
 }
 

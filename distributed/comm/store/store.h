@@ -177,6 +177,10 @@ class PrefixStore final : public Store {
 /// A shared pointer to a store that the caller keeps alive.
 inline std::shared_ptr<Store> borrow(Store& store) { return {std::shared_ptr<void>(), &store}; }
 
+/// Sets `name`/<rank> to `own` and waits until all ranks have done so. Returns their values, by rank.
+std::vector<std::string> values_of_ranks(Store& store, const std::string& name, std::string_view own, int rank,
+                                         int size, Milliseconds timeout);
+
 namespace detail {
 /// Throws the CommError of a wait that ended without these keys.
 [[noreturn]] void fail_to_find(const std::vector<std::string>& missing, Milliseconds timeout);

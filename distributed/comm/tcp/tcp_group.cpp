@@ -6,7 +6,6 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -79,7 +78,7 @@ class TcpTransport::Exchange {
     for (Message& message : messages_) {
       if (message.finished()) continue;
       const size_t key = 2 * static_cast<size_t>(message.transfer.peer) + message.transfer.sends;
-      if (!held_[key]) moved_ |= message.transfer.sends ? send_some(message) : receive_some(message);
+      if (!held_[key]) moved_ |= move(message);
       if (message.finished()) continue;
       held_[key] = true;
       finished = false;
@@ -87,43 +86,28 @@ class TcpTransport::Exchange {
     return finished;
   }
 
-  bool send_some(Message& message) {
-    std::array<iovec, 2> parts = parts_left(message);
-    msghdr packet = {};
-    packet.msg_iov = parts.data();
-    packet.msg_iovlen = parts.size();
-    return count(message, sendmsg(peer_of(message).out.descriptor(), &packet, MSG_NOSIGNAL));
-  }
-
-  /// Receives the header and the body in one call. If the header is wrong, the collective fails, so it does not matter
-  /// that part of the body has already been written to the array.
-  bool receive_some(Message& message) {
-    const bool had_header = message.done >= MessageHeader::kBytes;
-    std::array<iovec, 2> parts = parts_left(message);
-    msghdr packet = {};
-    packet.msg_iov = parts.data();
-    packet.msg_iovlen = parts.size();
-    const ssize_t got = recvmsg(peer_of(message).in.descriptor(), &packet, 0);
-    if (got == 0) fail_lost(message.transfer.peer, "its connection was closed");
-    const bool moved = count(message, got);
-    if (!had_header && message.done >= MessageHeader::kBytes) check_header(message);
-    if (message.finished()) check_body(message);
-    return moved;
-  }
-
-  /// The parts of the header and of the body that have not moved yet.
-  static std::array<iovec, 2> parts_left(Message& message) {
+  /// Sends or receives what is left of the header and of the body in one call. Returns true if a part of it moved. If a
+  /// header that arrives is wrong, the collective fails, so it does not matter that part of the body has already been
+  /// written to the array.
+  bool move(Message& message) {
+    const Transfer& transfer = message.transfer;
     const size_t in_header = std::min(message.done, MessageHeader::kBytes), in_body = message.done - in_header;
-    return {{{message.header.data() + in_header, MessageHeader::kBytes - in_header},
-             {message.transfer.data + in_body, message.transfer.bytes - in_body}}};
-  }
-
-  bool count(Message& message, ssize_t bytes) {
-    if (bytes > 0) message.done += static_cast<size_t>(bytes);
-    if (bytes >= 0) return bytes > 0;
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return false;
-    fail_lost(message.transfer.peer,
-              errno == EPIPE || errno == ECONNRESET ? "its connection was closed" : strerror(errno));
+    iovec parts[] = {{message.header.data() + in_header, MessageHeader::kBytes - in_header},
+                     {transfer.data + in_body, transfer.bytes - in_body}};
+    msghdr packet = {};
+    packet.msg_iov = parts;
+    packet.msg_iovlen = std::size(parts);
+    const Peer& peer = peer_of(message);
+    const ssize_t moved = transfer.sends ? sendmsg(peer.out.descriptor(), &packet, MSG_NOSIGNAL)
+                                         : recvmsg(peer.in.descriptor(), &packet, 0);
+    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
+    const bool closed = moved == 0 ? !transfer.sends : moved < 0 && (errno == EPIPE || errno == ECONNRESET);
+    if (closed || moved < 0) fail_lost(transfer.peer, closed ? "its connection was closed" : strerror(errno));
+    message.done += static_cast<size_t>(moved);
+    if (transfer.sends) return moved > 0;
+    if (in_header < MessageHeader::kBytes && message.done >= MessageHeader::kBytes) check_header(message);
+    if (message.finished()) check_body(message);
+    return true;
   }
 
   void check_header(Message& message) {
@@ -317,8 +301,7 @@ void TcpTransport::announce(const CommStatus& failure) noexcept {
   const io::Bytes bytes = control_frame(Control::failure, encode(failure)).encode();
   for (const Peer& peer : peers_)
     if (peer.control) peer.control.send_some(bytes);
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t woken = write(wake_.number(), &one, sizeof one);
+  eventfd_write(wake_.number(), 1);
 }
 
 std::string TcpTransport::congestion_control() const {

@@ -237,12 +237,6 @@ bool HostGroup::may_begin(const Job& job) const {
   return true;
 }
 
-std::shared_ptr<HostGroup::Job> HostGroup::next() const {
-  for (const std::shared_ptr<Job>& job : jobs_)
-    if (job->async && !job->begun && may_begin(*job)) return job;
-  return nullptr;
-}
-
 void HostGroup::carry_out(Job& job, std::unique_lock<std::mutex>& lock) {
   job.begun = true;
   lock.unlock();
@@ -254,10 +248,15 @@ void HostGroup::carry_out(Job& job, std::unique_lock<std::mutex>& lock) {
 
 void HostGroup::run_thread() {
   std::unique_lock lock(mutex_);
+  const auto is_next = [&](const auto& job) { return job->async && !job->begun && may_begin(*job); };
   while (true) {
-    std::shared_ptr<Job> job;
-    changed_.wait(lock, [&] { return (job = next()) || (stopping_ && jobs_.empty()); });
-    if (!job) return;
+    auto next = jobs_.end();
+    changed_.wait(lock, [&] {
+      next = std::ranges::find_if(jobs_, is_next);
+      return next != jobs_.end() || (stopping_ && jobs_.empty());
+    });
+    if (next == jobs_.end()) return;
+    const std::shared_ptr<Job> job = *next;
     carry_out(*job, lock);
   }
 }

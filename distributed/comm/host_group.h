@@ -93,8 +93,6 @@ class HostGroup : public ProcessGroup {
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
   /// Returns true if the job does not have to wait for an earlier job.
   bool may_begin(const Job& job) const;
-  /// The first `async` call that a thread of the group can carry out now; null if there is none.
-  std::shared_ptr<Job> next() const;
   void carry_out(Job& job, std::unique_lock<std::mutex>& lock);
   void execute(Job& job) noexcept;
   void run_staged(const Job& job, const Deadline& deadline);
@@ -102,7 +100,7 @@ class HostGroup : public ProcessGroup {
   void run_staged(const Job& job, const Range& range, const Deadline& deadline);
   /// Runs a call with parts of different lengths on host copies of its arrays.
   void run_on_host(const Job& job, const Deadline& deadline);
-  /// The loop of a thread of the group.
+  /// The loop of a thread of the group: carries out the first `async` call that may begin, and so on.
   void run_thread();
 
   std::mutex mutex_;

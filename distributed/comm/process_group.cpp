@@ -80,19 +80,13 @@ void ProcessGroup::abort(const std::string& cause) {
   fail({CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " ended the group: " + cause});
 }
 
-void ProcessGroup::complete(CommStatus* status) const {
-  if (epoch_ == 0) return;
-  const std::lock_guard lock(mutex_);
-  const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
-  // The message of a failure that another rank has announced has this part already.
-  if (status->message.find(which) == std::string::npos) status->message += which;
-}
-
 CommStatus ProcessGroup::fail(CommStatus status) noexcept {
-  complete(&status);
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
+    const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
+    // The message of a failure that another rank has announced has this part already.
+    if (epoch_ != 0 && status.message.find(which) == std::string::npos) status.message += which;
     failure_ = status;
   }
   announce(status);

@@ -179,7 +179,8 @@ class ProcessGroup : NoCopy {
 
   /// Throws the failure that ended the group, if any; otherwise gives the call the next sequence number.
   void take_number(Collective* call);
-  /// Ends the group, unless it has ended already. Returns the failure that ended the group.
+  /// Ends the group, unless it has ended already. Returns the failure that ended the group. Its message names the epoch
+  /// and the ranks of a sub-group.
   CommStatus fail(CommStatus status) noexcept;
 
  private:
@@ -198,8 +199,6 @@ class ProcessGroup : NoCopy {
                      const CollectiveOptions& options);
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
   WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
-  /// For a sub-group, adds the epoch and the ranks of the group to the message of a failure.
-  void complete(CommStatus* status) const;
 
   const int rank_, size_;
   const uint32_t epoch_;

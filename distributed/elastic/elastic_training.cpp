@@ -94,7 +94,14 @@ bool ElasticTraining::run(int64_t steps, const std::function<void(int64_t step)>
     if (!group_ && !join()) return has_state_ && step_ == steps;
     try {
       while (step_ < steps) {
-        this->compute(compute);
+        const Position before = position();
+        try {
+          compute(step_);
+          group_->barrier();  // the vote; on a GPU, the stream runs it after the sums of the gradients
+        } catch (...) {
+          restore(before);
+          throw;
+        }
         has_state_ = false;  // if update() throws, the state is incomplete
         update();
         has_state_ = true;
@@ -111,17 +118,6 @@ bool ElasticTraining::run(int64_t steps, const std::function<void(int64_t step)>
       failure_ = error.what();
       group_.reset();
     }
-  }
-}
-
-void ElasticTraining::compute(const std::function<void(int64_t step)>& compute) {
-  const Position before = position();
-  try {
-    compute(step_);
-    group_->barrier();  // the vote; on a GPU, the stream runs it after the sums of the gradients
-  } catch (...) {
-    restore(before);
-    throw;
   }
 }
 

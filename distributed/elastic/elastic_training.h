@@ -137,7 +137,6 @@ class ElasticTraining {
   std::optional<Members> next_members();
   /// Copies the state of the rank with the highest number of finished steps to all ranks.
   void copy_newest();
-  void compute(const std::function<void(int64_t step)>& compute);
 
   const std::optional<Parts> parts_;
   const ElasticOptions options_;

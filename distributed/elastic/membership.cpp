@@ -1,6 +1,5 @@
 #include <gradus/distributed/elastic/membership.h>
 
-#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <set>
@@ -39,8 +38,6 @@ std::optional<int> Members::rank_of(int worker) const {
   if (place == ranks.end()) return std::nullopt;
   return static_cast<int>(place - ranks.begin());
 }
-
-bool Members::has_spare(int worker) const { return std::find(spares.begin(), spares.end(), worker) != spares.end(); }
 
 std::string Members::str() const {
   std::ostringstream text;

@@ -3,6 +3,7 @@
 // processes do so at once, compare_set() accepts only one list.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -30,7 +31,7 @@ struct Members {
   Members without(int worker, const std::string& cause) const;
   /// Returns nothing for spares and for former members.
   std::optional<int> rank_of(int worker) const;
-  bool has_spare(int worker) const;
+  bool has_spare(int worker) const { return std::ranges::count(spares, worker) > 0; }
   bool has(int worker) const { return rank_of(worker) || has_spare(worker); }
 
   /// "generation 2 ranks 0 4 2 spares 5 min_ranks 3", followed by " end <cause>" if the job has ended. parse() is the

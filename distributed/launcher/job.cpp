@@ -283,19 +283,17 @@ Worker::Worker(Job& job, int number, int attempt) : job_(job), number_(number) {
   pid_ = fork();
   GRADUS_CHECK(pid_ >= 0, CommError, "cannot start ", name(), ": ", std::strerror(errno));
   if (pid_ == 0) {
-    begin_under_guard(launcher);
+    // The new process is killed when the launcher ends, together with all processes that it starts. It registers its
+    // group with the guard itself, because this must be done before the program can start a process.
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != launcher) _exit(1);  // the launcher ended before prctl() took effect
+    job_.guard->watch(getpid());
     run_program(out_end.number(), err_end.number(), token.number(), attempt);
   }
   setpgid(pid_, pid_);  // the child does this too, because either may run first
   running_ = true;
   for (Output& output : output_) fcntl(output.pipe.number(), F_SETFL, O_NONBLOCK);
-}
-
-void Worker::begin_under_guard(pid_t launcher) const {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != launcher) _exit(1);  // the launcher ended before prctl() took effect
-  job_.guard->watch(getpid());
 }
 
 void Worker::run_program(int out, int err, int token, int attempt) const {

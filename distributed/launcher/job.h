@@ -171,10 +171,7 @@ class Worker {
   void open_log(int attempt);
   void log(std::string_view text);
   void print(int stream);
-  /// Called in the new process. Makes sure that it is killed when the launcher ends, together with all processes that
-  /// it starts. The new process itself registers its group with the guard, because this must be done before the program
-  /// can start a process.
-  void begin_under_guard(pid_t launcher) const;
+  /// Called in the new process.
   [[noreturn]] void run_program(int out, int err, int token, int attempt) const;
 
   Job& job_;

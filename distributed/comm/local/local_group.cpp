@@ -79,19 +79,15 @@ void LocalTransport::note_failure(const CollectiveError& error) {
   world_->log_->events.push_back({MessageLog::Event::Kind::fails, rank_, -1, 0, error.what(), DType::u8, 0, {}});
 }
 
-void LocalTransport::find_contradiction(const Descriptor& descriptor) const {
-  const auto& inboxes = world_->ranks_[static_cast<size_t>(rank_)].inbox;
-  for (const auto& [sender, messages] : inboxes)
-    if (!messages.empty() && contradicts(messages.front().descriptor, descriptor))
-      throw CollectiveError(mismatch(static_cast<int>(sender), messages.front().descriptor, rank_, descriptor));
-}
-
 void LocalTransport::receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
                              std::unique_lock<std::mutex>& lock) {
   LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
-  auto& inbox = world_->ranks_[static_cast<size_t>(rank_)].inbox[static_cast<size_t>(transfer.peer)];
+  auto& inboxes = world_->ranks_[static_cast<size_t>(rank_)].inbox;
+  auto& inbox = inboxes[static_cast<size_t>(transfer.peer)];
   const auto ready = [&] {
-    find_contradiction(descriptor);
+    for (const auto& [sender, messages] : inboxes)  // has any rank sent a message of a different call with this number?
+      if (!messages.empty() && contradicts(messages.front().descriptor, descriptor))
+        throw CollectiveError(mismatch(static_cast<int>(sender), messages.front().descriptor, rank_, descriptor));
     return !inbox.empty() || !world_->failure_.ok() || peer.lost || peer.left;
   };
   const bool in_time = world_->changed_.wait_for(lock, deadline.left(), ready);

@@ -103,8 +103,7 @@ class LocalTransport final : public Transport {
   /// Records a message in the log, if there is one.
   void note(const Transfer& transfer, const LocalWorld::Message& message);
   void note_failure(const CollectiveError& error);
-  /// Throws if any rank has sent a message of a different call with this number.
-  void find_contradiction(const Descriptor& descriptor) const;
+  /// Waits for a message. Throws if any rank has sent a message of a different call with this number.
   void receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
                std::unique_lock<std::mutex>& lock);
 

@@ -264,7 +264,13 @@ class MpiTransport::Exchange {
       if (transfer.sends)
         transport_.post(transfer.peer, Control::header, MessageHeader{descriptor_, transfer.bytes}.encode());
       else if (headers.empty()) return false;
-      else check(headers.front(), transfer), headers.pop_front();
+      else {
+        const MessageHeader header = headers.front();
+        headers.pop_front();
+        if (header.descriptor != descriptor_) fail(mismatch(transfer.peer, header.descriptor, rank(), descriptor_));
+        if (header.body_bytes != transfer.bytes)
+          fail(wrong_length(descriptor_, transfer.peer, header.body_bytes, transfer.bytes));
+      }
       message.has_header = true;
       return true;
     }
@@ -277,13 +283,6 @@ class MpiTransport::Exchange {
       GRADUS_MPI_CHECK(MPI_Isend(data, bytes, MPI_BYTE, peer, tag, job.communicator(), &message.request));
     else GRADUS_MPI_CHECK(MPI_Irecv(data, bytes, MPI_BYTE, peer, tag, job.communicator(), &message.request));
     return true;
-  }
-
-  void check(const MessageHeader& header, const Transfer& transfer) {
-    if (header.descriptor != descriptor_)
-      fail(mismatch(transfer.peer, header.descriptor, transport_.rank_, descriptor_));
-    if (header.body_bytes != transfer.bytes)
-      fail(wrong_length(descriptor_, transfer.peer, header.body_bytes, transfer.bytes));
   }
 
   /// Throws if the header belongs to a different call with this call's number, even if this rank does not wait for the

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include <gradus/core/formulas/integers.h>
 #include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {

@@ -100,9 +100,6 @@ ProgressBoard::Answer ProgressBoard::answer_of(int rank) {
   return answer;
 }
 
-void ProgressBoard::leave() { store_->set(key("left", rank_), ""); }
-bool ProgressBoard::has_left(int rank) { return store_->check({key("left", rank)}); }
-
 std::vector<int> ProgressBoard::missing(const Descriptor& call, uint64_t reached) {
   const int64_t alarm = store_->add("alarm", 1);
   std::vector<int> silent, late;

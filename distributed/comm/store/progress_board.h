@@ -40,8 +40,8 @@ class ProgressBoard {
   CommStatus look(uint64_t reached);
   /// Makes this the failure of the group unless it already has one. Returns the failure of the group.
   CommStatus announce(const CommStatus& failure);
-  void leave();
-  bool has_left(int rank);
+  void leave() { store_->set("left/" + std::to_string(rank_), ""); }
+  bool has_left(int rank) { return store_->check({"left/" + std::to_string(rank)}); }
 
   /// Asks the other ranks. Returns the ranks whose devices have not reached `call` and the ranks that do not answer.
   /// Throws a CollectiveError if a rank has launched another call with this number or has left the group.

@@ -220,27 +220,20 @@ class TcpTransport::Exchange {
     if (control) control.send_some(bytes);
   }
 
-  /// Sends a question to all other ranks and returns the ranks that do not answer, because they are stopped, not yet in
-  /// the collective, or cut off.
-  std::vector<int> silent_ranks() {
+  /// The ranks that this rank waits for. These are the ranks that do not answer a question, because they are stopped,
+  /// not yet in the collective, or cut off, or, if all ranks answer, the ranks whose messages are missing.
+  std::vector<int> awaited_ranks() {
     const auto other = [&](size_t r) { return static_cast<int>(r) != transport_.rank_ && !peers_[r].left; };
     for (size_t r = 0; r < peers_.size(); ++r)
       if (other(r)) peers_[r].answered = false, say(static_cast<int>(r), control_frame(Control::question));
     const Deadline deadline(kAnswerTime);
-    std::vector<int> silent;
+    std::vector<int> awaited;
     do {
       wait(deadline.left());
-      silent.clear();
+      awaited.clear();
       for (size_t r = 0; r < peers_.size(); ++r)
-        if (other(r) && !peers_[r].answered) silent.push_back(static_cast<int>(r));
-    } while (!silent.empty() && !deadline.passed());
-    return silent;
-  }
-
-  /// The ranks that this rank waits for: the silent ranks or, if all ranks answer, the ranks whose messages are
-  /// missing.
-  std::vector<int> awaited_ranks() {
-    std::vector<int> awaited = silent_ranks();
+        if (other(r) && !peers_[r].answered) awaited.push_back(static_cast<int>(r));
+    } while (!awaited.empty() && !deadline.passed());
     for (size_t r = 0; awaited.empty() && r < peers_.size(); ++r)
       if (held_[2 * r] || held_[2 * r + 1]) awaited.push_back(static_cast<int>(r));
     return awaited;

@@ -35,8 +35,6 @@ std::string purpose(int from, int to, uint32_t epoch, Channel channel) {
          std::to_string(static_cast<int>(channel));
 }
 
-void copy_digest(io::ByteSpan from, Digest* to) { std::copy_n(from.begin(), to->size(), to->begin()); }
-
 /// Selects cubic or reno for a loopback connection. The system's default may be bbr, which limits the rate to its
 /// estimate of the bandwidth and is several times slower on loopback.
 void choose_congestion_control(const Connection& connection) {
@@ -177,7 +175,7 @@ class Rendezvous {
                       io::read_big_endian<uint32_t>(hello + 12) == peers_.size() &&
                       io::read_big_endian<uint32_t>(hello + 16) == options_.epoch && !place(peer, channel);
     Digest c;
-    copy_digest({hello + 32, 32}, &c);
+    std::copy_n(hello + 32, c.size(), c.begin());
     const std::string about = purpose(peer, rank_, options_.epoch, channel);
     std::byte reply[kReplyBytes] = {kRefused};
     if (!fits || !same_digest(Handshake::client_proof(options_.token, about, stranger.s, c), {hello + 64, 32})) {

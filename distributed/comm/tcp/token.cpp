@@ -5,7 +5,6 @@
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,12 +38,8 @@ bool same_digest(const Digest& a, io::ByteSpan b) {
 
 Digest random_digest() {
   Digest digest;
-  size_t filled = 0;
-  while (filled < digest.size()) {
-    const ssize_t got = getrandom(digest.data() + filled, digest.size() - filled, 0);
-    GRADUS_CHECK(got > 0 || errno == EINTR, CommError, "the kernel gives no random bytes: ", std::strerror(errno));
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
+  GRADUS_CHECK(getentropy(digest.data(), digest.size()) == 0, CommError,
+               "the kernel gives no random bytes: ", std::strerror(errno));
   return digest;
 }
 

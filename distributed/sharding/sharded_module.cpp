@@ -69,102 +69,89 @@ std::string text_of(const std::optional<Cut>& cut) {
          std::to_string(cut->dim) + (cut->layout.empty() ? "" : " as " + cut->layout);
 }
 
-class Reader {
- public:
-  explicit Reader(const std::string& folder) : folder_(folder) {
-    const std::string path = index_file(folder);
-    const io::Bytes bytes = io::read_file(path);
-    const json index = json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
-    try {
-      save_ = index.at("save").get<std::string>();
-      ranks_ = index.at("ranks").get<int64_t>();
-      GRADUS_CHECK(0 < ranks_ && ranks_ <= 1 << 20, IoError, path, ": it is for ", ranks_, " ranks");
-      GRADUS_CHECK(save_.find('/') == std::string::npos, IoError, path, ": a save '", save_, "'");
-      for (const auto& [name, cut] : index.at("tensors").items()) {
-        std::optional<Cut>& read = cuts_[name];
-        if (cut.is_null()) continue;
-        read = cut.get<Cut>();
-        // A part is at most as long as the whole, plus up to 64 elements of padding.
-        GRADUS_CHECK(0 < read->length && read->length - 64 <= read->size && (read->size - 1) / ranks_ < read->length,
-                     IoError, path, ": ", ranks_, " parts of ", read->length, " are not the ", read->size, " of '",
-                     name, "'");
-      }
-    } catch (const json::exception& error) {
-      GRADUS_FAIL(IoError, path, ": not the index of a sharded checkpoint: ", error.what());
-    }
-  }
-
-  const std::map<std::string, std::optional<Cut>>& cuts() const { return cuts_; }
-
-  void check(const std::vector<CheckpointEntry>& entries) const {
-    for (const CheckpointEntry& entry : entries) {
-      const auto found = cuts_.find(entry.name);
-      GRADUS_CHECK(found != cuts_.end(), IoError, index_file(folder_), ": it has no '", entry.name, "'");
-      GRADUS_CHECK(text_of(found->second) == text_of(entry.cut), IoError, index_file(folder_), ": '", entry.name,
-                   "' is ", text_of(found->second), ", but in this net ", text_of(entry.cut));
-    }
-  }
-
-  /// Reads the parts for rank `rank`. An entry without an array gets the shape with which it was saved.
-  std::map<std::string, Array> read(int rank, const std::vector<CheckpointEntry>& entries) const {
-    std::map<std::string, Array> arrays;
-    for (int64_t r = 0; r < ranks_; ++r) {
-      const auto part_of_file = [&](const CheckpointEntry& entry) {
-        if (!entry.cut) return std::pair<int64_t, int64_t>{0, 0};
-        const int64_t length = cuts_.at(entry.name)->length, own = entry.cut->length;
-        return std::pair{std::max(r * length, rank * own),
-                         std::min({(r + 1) * length, (rank + 1) * own, entry.cut->size})};
-      };
-      const bool needed = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
-        const auto [begin, end] = part_of_file(entry);
-        return begin < end;
-      });
-      if (r > 0 && !needed) continue;
-      const std::string path = rank_file(folder_, r, save_);
-      const io::Safetensors file = io::load_safetensors_with_metadata(path);
-      const auto save = file.metadata.find(kSave);
-      GRADUS_CHECK(save != file.metadata.end() && save->second == save_, IoError, path, ": it does not belong to save ",
-                   save_);
-      for (const CheckpointEntry& entry : entries) {
-        const auto [begin, end] = part_of_file(entry);
-        if (r > 0 && begin >= end) continue;
-        const auto found = file.tensors.find(entry.name);
-        GRADUS_CHECK(found != file.tensors.end(), IoError, path, ": it has no '", entry.name, "'");
-        const Array& from = found->second;
-        Array& to = arrays[entry.name];
-        const Shape shape = entry.array.defined() ? entry.array.shape() : from.shape();
-        Shape expected = shape;
-        const int64_t saved = entry.cut ? cuts_.at(entry.name)->length : 0;
-        if (entry.cut && from.ndim() == shape.size()) {  // the file has the part with its padding or without it
-          const int64_t blocks = entry.cut->blocks, whole = from.shape()[entry.cut->dim];
-          const int64_t least = std::clamp<int64_t>(entry.cut->size - r * saved, 0, saved);
-          expected[entry.cut->dim] = whole == blocks * least ? whole : blocks * saved;
-        }
-        GRADUS_CHECK(from.shape() == expected, IoError, path, ": '", entry.name, "' has shape ", from.shape(),
-                     ", but the net's ", shape, entry.cut ? ", of which the index says parts of " : "",
-                     entry.cut ? std::to_string(saved) : "");
-        if (!entry.cut) {
-          to = from;
-          continue;
-        }
-        if (!to.defined()) to = ops::zeros(shape, from.dtype());
-        const auto& [size, length, dim, blocks, layout] = *entry.cut;
-        for (int64_t block = 0; block < blocks && begin < end; ++block) {
-          const int64_t there = block * (from.shape()[dim] / blocks) - r * saved;
-          const int64_t here = block * (shape[dim] / blocks) - rank * length;
-          ops::copy_into(to.slice(dim, here + begin, here + end), from.slice(dim, there + begin, there + end));
-        }
-      }
-    }
-    return arrays;
-  }
-
- private:
-  const std::string folder_;
-  std::string save_;
-  int64_t ranks_ = 0;
-  std::map<std::string, std::optional<Cut>> cuts_;
+/// What the index of a checkpoint says.
+struct Index {
+  std::string save;
+  int64_t ranks = 0;
+  std::map<std::string, std::optional<Cut>> cuts;
 };
+
+Index read_index(const std::string& path) {
+  const io::Bytes bytes = io::read_file(path);
+  const json index = json::parse(bytes.begin(), bytes.end(), nullptr, /*allow_exceptions=*/false);
+  try {
+    Index read{index.at("save").get<std::string>(), index.at("ranks").get<int64_t>(), {}};
+    GRADUS_CHECK(0 < read.ranks && read.ranks <= 1 << 20, IoError, path, ": it is for ", read.ranks, " ranks");
+    GRADUS_CHECK(read.save.find('/') == std::string::npos, IoError, path, ": a save '", read.save, "'");
+    for (const auto& [name, described] : index.at("tensors").items()) {
+      std::optional<Cut>& cut = read.cuts[name];
+      if (described.is_null()) continue;
+      cut = described.get<Cut>();
+      // A part is at most as long as the whole, plus up to 64 elements of padding.
+      GRADUS_CHECK(0 < cut->length && cut->length - 64 <= cut->size && (cut->size - 1) / read.ranks < cut->length,
+                   IoError, path, ": ", read.ranks, " parts of ", cut->length, " are not the ", cut->size, " of '",
+                   name, "'");
+    }
+    return read;
+  } catch (const json::exception& error) {
+    GRADUS_FAIL(IoError, path, ": not the index of a sharded checkpoint: ", error.what());
+  }
+}
+
+/// Reads the parts for rank `rank`. An entry without an array gets the shape with which it was saved.
+std::map<std::string, Array> read_parts(const std::string& folder, const Index& index, int rank,
+                                        const std::vector<CheckpointEntry>& entries) {
+  std::map<std::string, Array> arrays;
+  for (int64_t r = 0; r < index.ranks; ++r) {
+    const auto part_of_file = [&](const CheckpointEntry& entry) {
+      if (!entry.cut) return std::pair<int64_t, int64_t>{0, 0};
+      const int64_t length = index.cuts.at(entry.name)->length, own = entry.cut->length;
+      return std::pair{std::max(r * length, rank * own),
+                       std::min({(r + 1) * length, (rank + 1) * own, entry.cut->size})};
+    };
+    const bool needed = std::ranges::any_of(entries, [&](const CheckpointEntry& entry) {
+      const auto [begin, end] = part_of_file(entry);
+      return begin < end;
+    });
+    if (r > 0 && !needed) continue;
+    const std::string path = rank_file(folder, r, index.save);
+    const io::Safetensors file = io::load_safetensors_with_metadata(path);
+    const auto save = file.metadata.find(kSave);
+    GRADUS_CHECK(save != file.metadata.end() && save->second == index.save, IoError, path,
+                 ": it does not belong to save ", index.save);
+    for (const CheckpointEntry& entry : entries) {
+      const auto [begin, end] = part_of_file(entry);
+      if (r > 0 && begin >= end) continue;
+      const auto found = file.tensors.find(entry.name);
+      GRADUS_CHECK(found != file.tensors.end(), IoError, path, ": it has no '", entry.name, "'");
+      const Array& from = found->second;
+      Array& to = arrays[entry.name];
+      const Shape shape = entry.array.defined() ? entry.array.shape() : from.shape();
+      Shape expected = shape;
+      const int64_t saved = entry.cut ? index.cuts.at(entry.name)->length : 0;
+      if (entry.cut && from.ndim() == shape.size()) {  // the file has the part with its padding or without it
+        const int64_t blocks = entry.cut->blocks, whole = from.shape()[entry.cut->dim];
+        const int64_t least = std::clamp<int64_t>(entry.cut->size - r * saved, 0, saved);
+        expected[entry.cut->dim] = whole == blocks * least ? whole : blocks * saved;
+      }
+      GRADUS_CHECK(from.shape() == expected, IoError, path, ": '", entry.name, "' has shape ", from.shape(),
+                   ", but the net's ", shape, entry.cut ? ", of which the index says parts of " : "",
+                   entry.cut ? std::to_string(saved) : "");
+      if (!entry.cut) {
+        to = from;
+        continue;
+      }
+      if (!to.defined()) to = ops::zeros(shape, from.dtype());
+      const auto& [size, length, dim, blocks, layout] = *entry.cut;
+      for (int64_t block = 0; block < blocks && begin < end; ++block) {
+        const int64_t there = block * (from.shape()[dim] / blocks) - r * saved;
+        const int64_t here = block * (shape[dim] / blocks) - rank * length;
+        ops::copy_into(to.slice(dim, here + begin, here + end), from.slice(dim, there + begin, there + end));
+      }
+    }
+  }
+  return arrays;
+}
 
 }  // namespace
 
@@ -208,24 +195,30 @@ void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Dev
 void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
                              const std::vector<Tensor>& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state) {
-  const Reader reader(folder);
+  const std::string path = index_file(folder);
+  const Index index = read_index(path);
   std::vector<CheckpointEntry> wanted = entries;
-  for (const auto& [name, cut] : reader.cuts()) {
+  for (const auto& [name, cut] : index.cuts) {
     if (!name.starts_with(kOptimizer)) {
-      GRADUS_CHECK(std::ranges::find(entries, name, &CheckpointEntry::name) != entries.end(), IoError,
-                   index_file(folder), ": it has '", name, "', which this net does not have");
+      GRADUS_CHECK(std::ranges::find(entries, name, &CheckpointEntry::name) != entries.end(), IoError, path,
+                   ": it has '", name, "', which this net does not have");
       continue;
     }
     if (!load_state) continue;
     const auto entry = state_entry(name.substr(std::string(kOptimizer).size()));
-    GRADUS_CHECK(!cut || (entry && entry->parameter < parameters.size()), IoError, index_file(folder), ": '", name,
+    GRADUS_CHECK(!cut || (entry && entry->parameter < parameters.size()), IoError, path, ": '", name,
                  "' belongs to none of the ", parameters.size(), " parameters");
     if (cut)
       wanted.push_back({name, parameters[entry->parameter].array(), cut_of(parameters[entry->parameter], entries)});
     else wanted.push_back({name, Array()});
   }
-  reader.check(wanted);
-  const std::map<std::string, Array> arrays = reader.read(rank, wanted);
+  for (const CheckpointEntry& entry : wanted) {
+    const auto found = index.cuts.find(entry.name);
+    GRADUS_CHECK(found != index.cuts.end(), IoError, path, ": it has no '", entry.name, "'");
+    GRADUS_CHECK(text_of(found->second) == text_of(entry.cut), IoError, path, ": '", entry.name, "' is ",
+                 text_of(found->second), ", but in this net ", text_of(entry.cut));
+  }
+  const std::map<std::string, Array> arrays = read_parts(folder, index, rank, wanted);
   optim::StateDict state("Key");
   for (size_t i = entries.size(); i < wanted.size(); ++i)
     state.insert(wanted[i].name.substr(std::string(kOptimizer).size()), Tensor(arrays.at(wanted[i].name)));

@@ -386,7 +386,12 @@ void NcclGroup::watch_once() {
   if (!announced.ok()) throw CollectiveError(announced);
   if (!waiting) return;
   const Descriptor& call = waiting->call();
-  if (const std::string error = communicator_->error(); !error.empty()) explain("NCCL: " + error, call);
+  if (const std::string error = communicator_->error(); !error.empty()) {
+    if (const CommStatus ended = wait_for_ended_rank(call); !ended.ok()) throw CollectiveError(ended);
+    const std::vector<int> missing = board_.missing(call, reached());
+    if (!missing.empty()) throw CollectiveError(peer_lost(call, missing[0], "NCCL: " + error));
+    throw CollectiveError({CommFailure::aborted, -1, "[" + call.str() + "] NCCL: " + error});
+  }
   const bool too_late = waiting->deadline().passed();
   if (too_late || (waiting->is_long() && warned_ != call.sequence)) {
     const std::vector<int> missing =
@@ -396,7 +401,12 @@ void NcclGroup::watch_once() {
     warn_of_waiting(call, rank(), missing);
     warned_ = call.sequence;
   }
-  look_for_dead_ranks(call);
+  const CommStatus ended = ended_rank(call);
+  if (ended.ok()) return;
+  std::this_thread::sleep_for(kPollInterval);  // the call completes if the rank sent all its data before it ended
+  forget_completed();
+  const std::lock_guard lock(mutex_);
+  if (!pending_.empty() && pending_.front()->call() == call) throw CollectiveError(ended);
 }
 
 CommStatus NcclGroup::ended_rank(const Descriptor& call) {
@@ -416,22 +426,6 @@ CommStatus NcclGroup::wait_for_ended_rank(const Descriptor& call) {
   for (const Deadline end(kExitTime); (ended = ended_rank(call)).ok() && !end.passed();)
     std::this_thread::sleep_for(Milliseconds(10));
   return ended;
-}
-
-void NcclGroup::explain(const std::string& error, const Descriptor& waiting) {
-  if (const CommStatus ended = wait_for_ended_rank(waiting); !ended.ok()) throw CollectiveError(ended);
-  const std::vector<int> missing = board_.missing(waiting, reached());
-  if (!missing.empty()) throw CollectiveError(peer_lost(waiting, missing[0], error));
-  throw CollectiveError({CommFailure::aborted, -1, "[" + waiting.str() + "] " + error});
-}
-
-void NcclGroup::look_for_dead_ranks(const Descriptor& waiting) {
-  const CommStatus ended = ended_rank(waiting);
-  if (ended.ok()) return;
-  std::this_thread::sleep_for(kPollInterval);  // the call completes if the rank sent all its data before it ended
-  forget_completed();
-  const std::lock_guard lock(mutex_);
-  if (!pending_.empty() && pending_.front()->call() == waiting) throw CollectiveError(ended);
 }
 
 }  // namespace gradus::dist

@@ -75,9 +75,6 @@ class NcclGroup final : public ProcessGroup {
   /// Like ended_rank(), but waits up to kExitTime, because NCCL may report that a rank is lost before its process has
   /// ended.
   CommStatus wait_for_ended_rank(const Descriptor& call);
-  /// Throws the cause of an error that NCCL reports.
-  [[noreturn]] void explain(const std::string& error, const Descriptor& waiting);
-  void look_for_dead_ranks(const Descriptor& waiting);
 
   const std::shared_ptr<Store> store_;
   const NcclOptions options_;
@@ -124,7 +121,12 @@ class NcclGroup::NcclWork final : public Work {
     if (const CommStatus failure = status(); !failure.ok()) throw CollectiveError(failure);
     const Stream waiting = runtime_.current_stream(device_.index());
     block(waiting);
-    release(waiting);
+    const std::lock_guard lock(mutex_);
+    if (captured_) return;  // a captured work keeps its arrays for its replays
+    // The memory of the arrays may be reused on `waiting`, because that stream now waits for this work.
+    if (!(waiting == before_))
+      for (const Array& x : kept_) x.storage().record_stream(stream_);
+    kept_.clear();
   }
   /// Makes the host wait, then the current stream.
   bool wait(Milliseconds timeout) const override {
@@ -173,16 +175,6 @@ class NcclGroup::NcclWork final : public Work {
   }
 
  private:
-  /// Releases the arrays that keep() got. Their memory may be reused on `waiting`, because that stream now waits for
-  /// this work. A captured work keeps the arrays for its replays.
-  void release(const Stream& waiting) const {
-    const std::lock_guard lock(mutex_);
-    if (captured_) return;
-    if (!(waiting == before_))
-      for (const Array& x : kept_) x.storage().record_stream(stream_);
-    kept_.clear();
-  }
-
   const Descriptor call_;
   const int peer_;
   const Deadline deadline_, patience_{kPatience};

@@ -236,6 +236,21 @@ ProcessGroup::WorkPtr ProcessGroup::barrier(const CollectiveOptions& options) {
   return launch(describe(CollectiveKind::barrier, {}), {}, {}, options);
 }
 
+std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, int root, Device device) {
+  const auto from_root = [&](const Array& x) {
+    const Array there = ops::to_device(x, device);
+    group.broadcast(there, root);
+    return ops::to_device(there, Device());
+  };
+  const auto size = static_cast<int64_t>(own.size());
+  const int64_t sent = ops::item(from_root(ops::full({}, size, DType::i64))).to<int64_t>();
+  Array bytes = ops::zeros({sent}, DType::u8);
+  std::copy_n(own.begin(), std::min(size, sent), static_cast<std::byte*>(bytes.data()));
+  bytes = from_root(bytes);
+  const auto* const begin = static_cast<const std::byte*>(bytes.data());
+  return {begin, begin + sent};
+}
+
 std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
                                         std::optional<Milliseconds> timeout) {
   const OpContext context("new_group");

@@ -220,6 +220,10 @@ inline std::shared_ptr<ProcessGroup> keep_for(std::unique_ptr<ProcessGroup> grou
           }};
 }
 
+/// Returns the bytes of rank `root` on all ranks, whose own bytes may be more or fewer. They pass through `device`, which
+/// the group must serve.
+std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, int root, Device device);
+
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of
 /// `group` must call this with the same list, in the same order as their other calls; ranks that are not on the list
 /// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). If a rank does not call

@@ -27,18 +27,6 @@ std::vector<int64_t> gather(ProcessGroup& group, int64_t number) {
   return {all.data<int64_t>(), all.data<int64_t>() + group.size()};
 }
 
-/// Copies the root's bytes to all ranks, through the device that the group serves.
-void broadcast(ProcessGroup& group, std::vector<std::byte>& bytes, int root, Device device) {
-  const auto size = gather(group, static_cast<int64_t>(bytes.size()))[static_cast<size_t>(root)];
-  bytes.resize(static_cast<size_t>(size));
-  const Array host = Array::empty({size}, DType::u8);
-  std::ranges::copy(bytes, static_cast<std::byte*>(host.data()));
-  const Tensor there = Tensor(host).to(device);
-  group.broadcast(there.array(), root);
-  const Tensor here = there.to(Device());
-  std::copy_n(static_cast<const std::byte*>(here.data_ptr()), bytes.size(), bytes.data());
-}
-
 }  // namespace
 
 ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
@@ -192,8 +180,8 @@ void ElasticTraining::copy_newest() {
     state = parts_->state.to_bytes();
     position = parts_->position.to_bytes();
   }
-  broadcast(*group_, state, root, device());
-  broadcast(*group_, position, root, device());
+  state = broadcast_bytes(*group_, state, root, device());
+  position = broadcast_bytes(*group_, position, root, device());
   Generator& generator = default_generator();
   const auto offset = gather(*group_, static_cast<int64_t>(generator.offset()))[static_cast<size_t>(root)];
   if (has_state_ && step_ == *newest) return;

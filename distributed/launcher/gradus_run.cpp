@@ -16,14 +16,6 @@ std::string reject_blanks(const std::string& text) {
   return is_fine ? "" : "'" + text + "' is not a number";
 }
 
-/// Converts `seconds`, the value of an option. Throws a ValueError that names the option if it is out of range.
-gradus::Milliseconds milliseconds(const char* option, double seconds) {
-  constexpr double kMost = std::chrono::duration<double>(gradus::kLongestWait).count();
-  GRADUS_CHECK(0 <= seconds && seconds <= kMost, ValueError, option, " is ", seconds, ", not 0 to ", kMost,
-               " seconds");  // also fails for NaN
-  return gradus::Milliseconds(static_cast<int64_t>(seconds * 1000));
-}
-
 }  // namespace
 
 // Only the definitions of the options are outside of `try`. They throw only if they are wrong themselves.
@@ -55,7 +47,10 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   CLI11_PARSE(app, argc, argv);
   options.command = app.remaining();
   try {
-    options.grace = milliseconds("--grace", grace);
+    constexpr double kMost = std::chrono::duration<double>(gradus::kLongestWait).count();
+    GRADUS_CHECK(0 <= grace && grace <= kMost, ValueError, "--grace is ", grace, ", not 0 to ", kMost,
+                 " seconds");  // also fails for NaN
+    options.grace = gradus::Milliseconds(static_cast<int64_t>(grace * 1000));
     if (app.count("--rdzv") > 0) options.rendezvous = Address::parse(rendezvous);
     return launch(options);
   } catch (const std::exception& error) {

@@ -27,21 +27,6 @@ Net describe(const nn::Module& module) {
   return std::move(text).take();
 }
 
-/// Returns the text of rank `root` on all ranks. The ranks' own texts may differ in length.
-std::string broadcast_text(ProcessGroup& group, const std::string& own, int root, Device device) {
-  const auto from_root = [&](const Array& x) {
-    const Array there = ops::to_device(x, device);
-    group.broadcast(there, root);
-    return ops::to_device(there, Device());
-  };
-  const auto bytes = static_cast<int64_t>(own.size());
-  const int64_t sent = ops::item(from_root(ops::full({}, bytes, DType::i64))).to<int64_t>();
-  Array text = ops::zeros({sent}, DType::u8);
-  std::copy_n(own.begin(), std::min(bytes, sent), text.data<uint8_t>());
-  text = from_root(text);
-  return {reinterpret_cast<const char*>(text.data<uint8_t>()), static_cast<size_t>(sent)};
-}
-
 /// The lines of the description that begin with `kind`, without that prefix.
 std::vector<std::string> lines_of(const Net& net, const std::string& kind) {
   std::istringstream stream(net);
@@ -115,13 +100,17 @@ void check_same_on_all_ranks(ProcessGroup& group, const nn::Module& module) {
   }
   const Net own = describe(module);
   const Device device = parameters[0].value().device();
-  const Net first = broadcast_text(group, own, 0, device);
+  const auto net_of = [&](int rank) {
+    const std::vector<std::byte> text = broadcast_bytes(group, std::as_bytes(std::span(own)), rank, device);
+    return Net(reinterpret_cast<const char*>(text.data()), text.size());
+  };
+  const Net first = net_of(0);
 
   const Array differing = ops::full({1}, own == first ? group.size() : group.rank(), DType::i64, device);
   group.all_reduce(differing, ReduceKind::min);
   const auto rank = static_cast<int>(ops::item(differing).to<int64_t>());
   if (rank == group.size()) return;
-  const Net theirs = broadcast_text(group, own, rank, device);
+  const Net theirs = net_of(rank);
   GRADUS_CHECK(own == first, ValueError, "the nets differ: ", difference(first, own, group.rank()));
   GRADUS_FAIL(ValueError, "the nets differ: rank ", rank,
               " has other parameters than rank 0: ", difference(first, theirs, rank));

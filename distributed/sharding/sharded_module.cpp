@@ -338,9 +338,7 @@ void load_sharded(const std::string& folder, const nn::Module& net, const std::s
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
   std::function<void(const optim::StateDict&)> load_state;
-  if (optimizer) {
-    load_state = [&](const optim::StateDict& state) { optimizer->load_state_dict(state); };
-  }
+  if (optimizer) load_state = [&](const optim::StateDict& state) { optimizer->load_state_dict(state); };
   load_sharded_checkpoint(folder, group->rank(), entries_of(net), parameters_of(optimizer), load_state);
 }
 

@@ -21,11 +21,6 @@ void copy_part(const Array& x, int64_t from, const Array& y, int64_t to, size_t 
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> RecordingGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t,
-                                                         Milliseconds) {
-  return std::make_unique<RecordingGroup>(rank, static_cast<int>(ranks.size()));
-}
-
 ProcessGroup::WorkPtr RecordingGroup::submit(const Collective& call, const Array& in, const Array& out,
                                              const CollectiveOptions&) {
   using enum CollectiveKind;

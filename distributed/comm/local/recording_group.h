@@ -34,8 +34,9 @@ class RecordingGroup final : public ProcessGroup {
   bool serves(Device) const override { return true; }
   std::string places() const override { return "all devices"; }
   void announce(const CommStatus&) noexcept override {}
-  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
-                                           Milliseconds timeout) override;
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t, Milliseconds) override {
+    return std::make_unique<RecordingGroup>(rank, static_cast<int>(ranks.size()));
+  }
   WorkPtr submit(const Collective& call, const Array& in, const Array& out, const CollectiveOptions& options) override;
 
  private:

@@ -142,12 +142,6 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
   spins_ = size <= available;
 }
 
-std::unique_ptr<ProcessGroup> ShmGroup::make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
-                                                   Milliseconds timeout) {
-  const ShmOptions options{.timeout = timeout, .epoch = epoch};
-  return std::make_unique<ShmGroup>(store_, rank, static_cast<int>(ranks.size()), options);
-}
-
 ShmGroup::~ShmGroup() {
   stop();
   advance(line(rank()).left);

@@ -56,7 +56,9 @@ class ShmGroup final : public HostGroup {
   };
 
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
-                                           Milliseconds timeout) override;
+                                           Milliseconds timeout) override {
+    return std::make_unique<ShmGroup>(store_, rank, static_cast<int>(ranks.size()), ShmOptions{timeout, epoch});
+  }
   void run(const Collective& call, const Deadline& deadline) override;
   void announce(const CommStatus& failure) noexcept override;
 

@@ -65,8 +65,7 @@ class TcpTransport::Exchange {
     size_t done = 0;  // bytes of the header and the body that have moved
     MessageHeader arrived;
 
-    size_t total() const { return MessageHeader::kBytes + transfer.bytes; }
-    bool finished() const { return done == total(); }
+    bool finished() const { return done == MessageHeader::kBytes + transfer.bytes; }
   };
 
   /// Moves messages as far as possible. Returns true when all are finished. Of the messages with the same peer and
@@ -97,7 +96,7 @@ class TcpTransport::Exchange {
     msghdr packet = {};
     packet.msg_iov = parts;
     packet.msg_iovlen = std::size(parts);
-    const Peer& peer = peer_of(message);
+    const TcpPeer& peer = peer_of(message);
     const ssize_t moved = transfer.sends ? sendmsg(peer.out.descriptor(), &packet, MSG_NOSIGNAL)
                                          : recvmsg(peer.in.descriptor(), &packet, 0);
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
@@ -135,7 +134,7 @@ class TcpTransport::Exchange {
     entries_.clear();
     entries_.push_back({transport_.wake_.number(), POLLIN, 0});
     for (size_t r = 0; r < peers_.size(); ++r) {
-      const Peer& peer = peers_[r];
+      const TcpPeer& peer = peers_[r];
       const auto add = [&](bool wanted, const Connection& connection, short events) {
         entries_.push_back({wanted && connection ? connection.descriptor() : -1, events, 0});
       };
@@ -178,7 +177,7 @@ class TcpTransport::Exchange {
 
   /// Reads the control messages of a rank, and closes the control connection if the rank has closed it.
   void read_control(int rank) {
-    Peer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
     std::byte chunk[1 << 12];
     while (peer.control) {
       const std::optional<size_t> got = peer.control.receive_some(chunk);
@@ -201,7 +200,7 @@ class TcpTransport::Exchange {
   }
 
   void obey(int rank, const Frame& frame) {
-    Peer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
     switch (static_cast<Control>(frame.type)) {
       case Control::failure:
         transport_.heard_ = decode_failure(frame.payload);
@@ -245,7 +244,7 @@ class TcpTransport::Exchange {
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) read_control(static_cast<int>(r));
-    Peer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
     const Deadline last_words(kLastWordsTime);
     while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) read_control(rank);
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
@@ -256,11 +255,11 @@ class TcpTransport::Exchange {
     throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
   }
 
-  Peer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
+  TcpPeer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
 
   TcpTransport& transport_;
   std::unique_lock<std::mutex> lock_;
-  std::vector<Peer>& peers_;
+  std::vector<TcpPeer>& peers_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
   std::vector<bool> held_;       // by peer and direction: whether a message could not be finished, so later ones wait
@@ -272,14 +271,12 @@ class TcpTransport::Exchange {
 TcpTransport::TcpTransport(Store& store, int rank, int size, const TcpOptions& options)
     : Transport(rank, size), checksum_(options.checksum), wake_(eventfd(0, EFD_CLOEXEC)) {
   GRADUS_CHECK(wake_, CommError, "no descriptor is left for a group");
-  for (TcpPeer& peer : meet_over_tcp(store, rank, size, options)) {
-    static_cast<TcpPeer&>(peers_.emplace_back()) = std::move(peer);
-  }
+  peers_ = meet_over_tcp(store, rank, size, options);
 }
 
 TcpTransport::~TcpTransport() {
   const io::Bytes leave = control_frame(Control::leave).encode();
-  for (const Peer& peer : peers_)
+  for (const TcpPeer& peer : peers_)
     if (peer.control) peer.control.send_some(leave);
 }
 
@@ -292,13 +289,13 @@ void TcpTransport::announce(const CommStatus& failure) noexcept {
   const std::lock_guard lock(announce_mutex_);
   announced_ = failure;
   const io::Bytes bytes = control_frame(Control::failure, encode(failure)).encode();
-  for (const Peer& peer : peers_)
+  for (const TcpPeer& peer : peers_)
     if (peer.control) peer.control.send_some(bytes);
   eventfd_write(wake_.number(), 1);
 }
 
 std::string TcpTransport::congestion_control() const {
-  for (const Peer& peer : peers_) {
+  for (const TcpPeer& peer : peers_) {
     char name[16] = {};
     socklen_t size = sizeof name;
     if (peer.out && getsockopt(peer.out.descriptor(), IPPROTO_TCP, TCP_CONGESTION, name, &size) == 0) return name;

@@ -29,6 +29,9 @@ struct TcpOptions {
 struct TcpPeer {
   Connection out, in, control;
   std::endian byte_order = std::endian::native;
+  FrameReader control_reader{1 << 13};
+  bool left = false;      // the rank has announced that it leaves
+  bool answered = false;  // the rank has answered the last question
 };
 
 /// Meets the other ranks through the store: each rank publishes its address under the key address/<rank>, connects to
@@ -52,16 +55,11 @@ class TcpTransport final : public Transport {
   std::string congestion_control() const;
 
  private:
-  struct Peer : TcpPeer {
-    FrameReader control_reader{1 << 13};
-    bool left = false;      // the rank has announced that it leaves
-    bool answered = false;  // the rank has answered the last question
-  };
   class Exchange;
 
   const bool checksum_;
   std::mutex mutex_;  // guards the members below; an exchange holds it unless it waits
-  std::vector<Peer> peers_;
+  std::vector<TcpPeer> peers_;
   CommStatus heard_;           // the failure that another rank has announced
   std::mutex announce_mutex_;  // guards writing to and closing control connections
   FileDescriptor wake_;        // eventfd(2): becomes readable once this rank has announced a failure

@@ -37,7 +37,10 @@ DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared
   GRADUS_CHECK(!parameters_.empty(), ValueError, "no parameter of ", module.name(), " requires gradients");
   for (const Tensor& parameter : module.parameters()) broadcast_from_first(*group_, parameter.array());
   gather_buffers(module.named_buffers());
-  if (!options_.broadcast_buffers()) buffers_.clear();  // gather_buffers() has broadcast the initial values
+  if (!options_.broadcast_buffers()) {  // gather_buffers() has broadcast the initial values
+    buffers_.clear();
+    joined_buffers_.clear();
+  }
   reducer_.emplace(trained, group_, reducer_options);
   for (size_t i = 0; i < parameters_.size(); ++i)
     hooks_.push_back(parameters_[i].register_post_accumulate_grad_hook([this, i](const Tensor&) { on_gradient(i); }));
@@ -77,16 +80,15 @@ void DistributedDataParallel::gather_buffers(const OrderedDict<std::string, Tens
   for (const auto& [dtype, members] : by_dtype) {
     int64_t count = 0, begin = 0;
     for (const auto& [name, buffer] : members) count += buffer.numel();
-    Buffers& joined = buffers_.emplace_back();
-    joined.flat = group_->empty({count}, dtype, members[0].second.device());
+    const Array joined = joined_buffers_.emplace_back(group_->empty({count}, dtype, members[0].second.device()));
     for (const auto& [name, buffer] : members) {
-      const Array place = slice_like(joined.flat, begin, buffer.array());
+      const Array place = slice_like(joined, begin, buffer.array());
       ops::copy_into(place, buffer.array());
       buffer.set_data(Tensor(place));
-      joined.parts.push_back({name, buffer, place});
+      buffers_.push_back({name, buffer, place});
       begin += buffer.numel();
     }
-    group_->broadcast(joined.flat, 0);
+    group_->broadcast(joined, 0);
   }
 }
 
@@ -113,19 +115,16 @@ void DistributedDataParallel::finish() {
   const OpContext context("DistributedDataParallel");
   try {
     reducer_->flush();
-    for (const Buffers& buffers : buffers_)
-      for (const auto& [name, buffer, place] : buffers.parts)
-        GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
-                     buffer.sizes(), " was moved or replaced: move the net to its device and dtype first");
+    for (const auto& [name, buffer, place] : buffers_)
+      GRADUS_CHECK(buffer.array().data() == place.data(), ValueError, "the buffer '", name, "' of shape ",
+                   buffer.sizes(), " was moved or replaced: move the net to its device and dtype first");
   } catch (const CollectiveError&) { throw; } catch (const Error& error) {
     group_->abort(error.what());
     throw;
   }
   std::vector<ProcessGroup::WorkPtr> works;
-  for (const Buffers& buffers : buffers_) {
-    for (const auto& [name, buffer, place] : buffers.parts) place.bump_version();
-    works.push_back(group_->broadcast(buffers.flat, 0, {.async = true}));
-  }
+  for (const auto& [name, buffer, place] : buffers_) place.bump_version();
+  for (const Array& joined : joined_buffers_) works.push_back(group_->broadcast(joined, 0, {.async = true}));
   reducer_->finalize();
   for (const ProcessGroup::WorkPtr& work : works) work->wait();
 }

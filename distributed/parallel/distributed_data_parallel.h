@@ -94,17 +94,14 @@ class DistributedDataParallel : NoCopy {
   bool checked_ = false;                       // true if the net was checked in the current backward pass
   unsigned forward_hook_ = 0;
   std::optional<Reducer> reducer_;
-  struct Buffers {  // all buffers of one dtype
-    Array flat;
-    /// One buffer with its dotted name.
-    struct Part {
-      std::string name;
-      Tensor buffer;
-      Array place;  // its part of `flat`
-    };
-    std::vector<Part> parts;
+  /// A buffer with its dotted name.
+  struct Buffer {
+    std::string name;
+    Tensor tensor;
+    Array place;  // its part of the array of all buffers of its dtype
   };
-  std::vector<Buffers> buffers_;
+  std::vector<Buffer> buffers_;
+  std::vector<Array> joined_buffers_;  // an array for each dtype
   bool synchronizes_ = true, joining_ = false;
 };
 

@@ -112,8 +112,9 @@ class LocalTransport final : public Transport {
 
 class LocalGroup final : public TransportGroup<LocalTransport> {
  public:
-  LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout)
-      : LocalGroup(world, rank, 0, timeout) {}
+  LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, Milliseconds timeout = kDefaultTimeout,
+             uint32_t epoch = 0)
+      : TransportGroup(rank, world->size(), epoch, timeout, world, rank), world_(world) {}
   ~LocalGroup() override { stop(); }
 
   std::string_view backend() const override { return "local"; }
@@ -123,13 +124,9 @@ class LocalGroup final : public TransportGroup<LocalTransport> {
   std::string places() const override { return "the cpu"; }
 
  private:
-  LocalGroup(const std::shared_ptr<LocalWorld>& world, int rank, uint32_t epoch, Milliseconds timeout)
-      : TransportGroup(rank, world->size(), epoch, timeout, world, rank), world_(world) {}
-
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>& ranks, int rank, uint32_t epoch,
                                            Milliseconds timeout) override {
-    const auto world = world_->group(epoch, static_cast<int>(ranks.size()));
-    return std::unique_ptr<LocalGroup>(new LocalGroup(world, rank, epoch, timeout));
+    return std::make_unique<LocalGroup>(world_->group(epoch, static_cast<int>(ranks.size())), rank, timeout, epoch);
   }
 
   const std::shared_ptr<LocalWorld> world_;

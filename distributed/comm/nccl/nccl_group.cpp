@@ -385,19 +385,19 @@ void NcclGroup::watch_once() {
   }
   if (!announced.ok()) throw CollectiveError(announced);
   if (!waiting) return;
-  const Descriptor& call = waiting->call();
+  const Descriptor& call = waiting->call;
   if (const std::string error = communicator_->error(); !error.empty()) {
     if (const CommStatus ended = wait_for_ended_rank(call); !ended.ok()) throw CollectiveError(ended);
     const std::vector<int> missing = board_.missing(call, reached());
     if (!missing.empty()) throw CollectiveError(peer_lost(call, missing[0], "NCCL: " + error));
     throw CollectiveError({CommFailure::aborted, -1, "[" + call.str() + "] NCCL: " + error});
   }
-  const bool too_late = waiting->deadline().passed();
+  const bool too_late = waiting->deadline.passed();
   if (too_late || (waiting->is_long() && warned_ != call.sequence)) {
     const std::vector<int> missing =
-        waiting->is_message() ? std::vector{waiting->peer()} : board_.missing(call, reached());
+        waiting->is_message() ? std::vector{waiting->peer} : board_.missing(call, reached());
     if (waiting->is_completed()) return;
-    if (too_late) throw CollectiveError(timed_out(call, rank(), missing, waiting->deadline().timeout()));
+    if (too_late) throw CollectiveError(timed_out(call, rank(), missing, waiting->deadline.timeout()));
     warn_of_waiting(call, rank(), missing);
     warned_ = call.sequence;
   }
@@ -406,7 +406,7 @@ void NcclGroup::watch_once() {
   std::this_thread::sleep_for(kPollInterval);  // the call completes if the rank sent all its data before it ended
   forget_completed();
   const std::lock_guard lock(mutex_);
-  if (!pending_.empty() && pending_.front()->call() == call) throw CollectiveError(ended);
+  if (!pending_.empty() && pending_.front()->call == call) throw CollectiveError(ended);
 }
 
 CommStatus NcclGroup::ended_rank(const Descriptor& call) {

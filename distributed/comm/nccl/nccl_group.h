@@ -102,11 +102,11 @@ class NcclGroup final : public ProcessGroup {
 class NcclGroup::NcclWork final : public Work {
  public:
   /// `captured` is true during the capture of a graph. The work then runs when the graph is replayed.
-  NcclWork(const Collective& call, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
-      : call_(call.descriptor), peer_(call.peer), deadline_(timeout), runtime_(runtime), device_(device),
+  NcclWork(const Collective& collective, Milliseconds timeout, DeviceRuntime& runtime, Device device, bool captured)
+      : call(collective.descriptor), peer(collective.peer), deadline(timeout), runtime_(runtime), device_(device),
         captured_(captured), ready_(runtime.new_event(false)), done_(runtime.new_event(false)) {}
 
-  uint64_t sequence() const override { return call_.sequence; }
+  uint64_t sequence() const override { return call.sequence; }
   bool is_completed() const override {
     if (captured_) return true;
     const std::lock_guard lock(mutex_);
@@ -136,11 +136,10 @@ class NcclGroup::NcclWork final : public Work {
     return true;
   }
 
-  const Descriptor& call() const { return call_; }
-  bool is_message() const { return call_.kind == CollectiveKind::send; }
-  /// The other rank of a message.
-  int peer() const { return peer_; }
-  const Deadline& deadline() const { return deadline_; }
+  const Descriptor call;
+  const int peer;  // the other rank of a message
+  const Deadline deadline;
+  bool is_message() const { return call.kind == CollectiveKind::send; }
   /// True once a warning about missing ranks is due.
   bool is_long() const { return patience_.passed(); }
   /// True once the device has reached this work.
@@ -175,9 +174,7 @@ class NcclGroup::NcclWork final : public Work {
   }
 
  private:
-  const Descriptor call_;
-  const int peer_;
-  const Deadline deadline_, patience_{kPatience};
+  const Deadline patience_{kPatience};
   DeviceRuntime& runtime_;
   const Device device_;
   const bool captured_;

@@ -45,7 +45,6 @@ Digest random_digest() {
 
 Token Token::random() {
   Token token;
-  token.empty_ = false;
   token.key_ = random_digest();
   return token;
 }
@@ -53,7 +52,7 @@ Token Token::random() {
 std::string Token::hex() const {
   constexpr char kDigits[] = "0123456789abcdef";
   std::string text;
-  for (std::byte byte : key_) {
+  for (const std::byte byte : key()) {
     text.push_back(kDigits[static_cast<unsigned>(byte) >> 4]);
     text.push_back(kDigits[static_cast<unsigned>(byte) & 15]);
   }
@@ -62,12 +61,12 @@ std::string Token::hex() const {
 
 Token Token::parse(const std::string& hex, const std::string& source) {
   Token token;
-  token.empty_ = false;
-  bool valid = hex.size() == 2 * token.key_.size();
-  for (size_t i = 0; valid && i < token.key_.size(); ++i) {
+  Digest& key = token.key_.emplace();
+  bool valid = hex.size() == 2 * key.size();
+  for (size_t i = 0; valid && i < key.size(); ++i) {
     const std::optional<uint8_t> byte = io::parse_number<uint8_t>(std::string_view(hex).substr(2 * i, 2), 16);
     valid = byte.has_value();
-    token.key_[i] = static_cast<std::byte>(byte.value_or(0));
+    key[i] = static_cast<std::byte>(byte.value_or(0));
   }
   GRADUS_CHECK(valid, IoError, source, " does not hold a token: 64 hexadecimal digits");
   return token;

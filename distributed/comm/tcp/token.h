@@ -42,16 +42,15 @@ class Token {
   /// that calls exec duplicates it first.
   FileDescriptor to_descriptor() const;
 
-  bool empty() const { return empty_; }
+  bool empty() const { return !key_; }
   /// The token as 64 hexadecimal digits.
   std::string hex() const;
-  const Digest& key() const { return key_; }
+  Digest key() const { return key_.value_or(Digest()); }
 
  private:
   static Token parse(const std::string& hex, const std::string& source);
 
-  bool empty_ = true;
-  Digest key_ = {};
+  std::optional<Digest> key_;
 };
 
 /// Both sides of a connection prove that they know the token, without sending it. Each proof is computed from random

@@ -4,9 +4,7 @@
 // too.
 #pragma once
 
-#include <cstddef>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include <gradus/distributed/comm/reduce.h>

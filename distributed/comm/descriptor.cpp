@@ -76,19 +76,17 @@ MessageHeader MessageHeader::decode(io::ByteSpan bytes) {
                    reduce <= static_cast<uint8_t>(ReduceKind::prod) && dtype < kDTypeCount &&
                    flags <= (kStrict | kOnDevice),
                CommError, "a message does not begin with a valid header: it may have been damaged on its way");
-  MessageHeader header;
-  header.descriptor = {.epoch = io::read_big_endian<uint32_t>(p + 4),
-                       .sequence = io::read_big_endian<uint64_t>(p + 8),
-                       .kind = static_cast<CollectiveKind>(kind),
-                       .reduce = static_cast<ReduceKind>(reduce),
-                       .dtype = static_cast<DType>(dtype),
-                       .strict = (flags & kStrict) != 0,
-                       .on_device = (flags & kOnDevice) != 0,
-                       .root = static_cast<int32_t>(io::read_big_endian<uint32_t>(p + 20)),
-                       .count = io::read_big_endian<uint64_t>(p + 24)};
-  header.body_bytes = io::read_big_endian<uint64_t>(p + 32);
-  header.body_checksum = io::read_big_endian<uint32_t>(p + 40);
-  return header;
+  return {{.epoch = io::read_big_endian<uint32_t>(p + 4),
+           .sequence = io::read_big_endian<uint64_t>(p + 8),
+           .kind = static_cast<CollectiveKind>(kind),
+           .reduce = static_cast<ReduceKind>(reduce),
+           .dtype = static_cast<DType>(dtype),
+           .strict = (flags & kStrict) != 0,
+           .on_device = (flags & kOnDevice) != 0,
+           .root = static_cast<int32_t>(io::read_big_endian<uint32_t>(p + 20)),
+           .count = io::read_big_endian<uint64_t>(p + 24)},
+          io::read_big_endian<uint64_t>(p + 32),
+          io::read_big_endian<uint32_t>(p + 40)};
 }
 
 std::string joined(const std::vector<int>& ranks) {

@@ -4,11 +4,7 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/error.h>

@@ -12,9 +12,7 @@
 // A payload is a sequence of numbers (8 bytes) and strings (4 bytes of length, then the bytes).
 #pragma once
 
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include <gradus/core/platform/file.h>

@@ -1,7 +1,6 @@
 #include <gradus/distributed/comm/host_group.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 
 #include <gradus/core/runtime/observer.h>

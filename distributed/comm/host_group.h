@@ -7,13 +7,10 @@
 
 #include <condition_variable>
 #include <list>
-#include <memory>
 #include <set>
 #include <thread>
 #include <utility>
-#include <vector>
 
-#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {

@@ -7,15 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <limits>
-#include <string_view>
-#include <thread>
 
 #include <gradus/core/io/parse_number.h>
 #include <gradus/core/parallel/parallel.h>

@@ -2,9 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <optional>
-#include <string>
 
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/comm/store/store.h>

@@ -102,7 +102,7 @@ void ProcessGroup::take_number(Collective* call) {
 }
 
 ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, const Array& out,
-                                           const CollectiveOptions& options) {
+                                           const CollectiveOptions& options, const std::vector<Array>& coalesced) {
   check_reduction(call.descriptor.dtype, call.descriptor.reduce);
   if (in.defined()) call.in = in.data();
   if (out.defined()) {
@@ -111,9 +111,10 @@ ProcessGroup::WorkPtr ProcessGroup::launch(Collective call, const Array& in, con
   }
   call.descriptor.epoch = epoch_;
   call.descriptor.strict = options.strict || strict_;
-  const Array& either = in.defined() ? in : out;
-  call.descriptor.on_device = either.defined() && !either.device().is_cpu();
-  return submit(call, in, out, options);
+  for (const Array& x : coalesced) x.bump_version();
+  const Array& any = !coalesced.empty() ? coalesced[0] : in.defined() ? in : out;
+  call.descriptor.on_device = any.defined() && !any.device().is_cpu();
+  return coalesced.empty() ? submit(call, in, out, options) : submit_coalesced(call, coalesced, options);
 }
 
 ProcessGroup::WorkPtr ProcessGroup::collective(CollectiveKind kind, const Array& x, const Array& y, int root,
@@ -157,11 +158,7 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
   }
   Collective call = describe(CollectiveKind::all_reduce, arrays[0], -1, kind);
   call.descriptor.count = static_cast<uint64_t>(count);
-  call.descriptor.epoch = epoch_;
-  call.descriptor.strict = options.strict || strict_;
-  call.descriptor.on_device = !arrays[0].device().is_cpu();
-  for (const Array& x : arrays) x.bump_version();
-  return submit_coalesced(call, lines, options);
+  return launch(call, {}, {}, options, lines);
 }
 
 std::vector<Range> ProcessGroup::parts_of(const Array& x, const char* name, const std::vector<int64_t>& counts) const {

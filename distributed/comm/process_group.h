@@ -15,10 +15,8 @@
 
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/collectives.h>
@@ -198,7 +196,9 @@ class ProcessGroup : NoCopy {
   WorkPtr collective(CollectiveKind kind, const Array& x, const Array& y, int root, ReduceKind reduction,
                      const CollectiveOptions& options);
   WorkPtr message(const Array& x, int peer, bool sends, const CollectiveOptions& options);
-  WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options);
+  /// Completes the description of a call from `in` to `out`, or of the arrays `coalesced`, and submits it.
+  WorkPtr launch(Collective call, const Array& in, const Array& out, const CollectiveOptions& options,
+                 const std::vector<Array>& coalesced = {});
 
   const int rank_, size_;
   const uint32_t epoch_;

@@ -2,11 +2,8 @@
 // all-reduce, of the hops. The formulas are for host and device.
 #pragma once
 
-#include <cstddef>
 #include <span>
-#include <type_traits>
 
-#include <gradus/core/array/dtype.h>
 #include <gradus/core/formulas/integers.h>
 #include <gradus/distributed/comm/descriptor.h>
 

@@ -1,7 +1,6 @@
 #include <gradus/distributed/elastic/elastic_training.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/distributed/comm/local/local_group.h>

@@ -32,14 +32,6 @@
 // constructor.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/elastic/membership.h>
 #include <gradus/layers/module/module.h>

@@ -4,11 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <gradus/distributed/comm/store/store.h>
 

@@ -2,7 +2,6 @@
 //            [--min-nproc L] [--log-dir DIR] [--grace SECONDS] program arguments…
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <string>
 
 #include <gradus/core/error.h>
 #include <gradus/distributed/comm/process_group.h>

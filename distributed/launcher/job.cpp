@@ -12,19 +12,14 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <thread>
-#include <utility>
-#include <vector>
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/distributed/comm/init.h>
-#include <gradus/distributed/comm/process_group.h>
 
 namespace gradus::dist {
 
@@ -80,11 +75,6 @@ void LineWriter::put(std::string_view line) {
   blocks_.back() += line;
   waiting_ += line.size();
   changed_.notify_one();
-}
-
-void LineWriter::acknowledge() {
-  eventfd_t count = 0;
-  eventfd_read(emptied(), &count);
 }
 
 void LineWriter::give_up(std::string_view cause) {

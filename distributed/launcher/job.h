@@ -4,15 +4,9 @@
 #include <signal.h>
 #include <sys/types.h>
 
-#include <condition_variable>
 #include <cstddef>
 #include <deque>
-#include <memory>
-#include <mutex>
-#include <optional>
 #include <set>
-#include <string>
-#include <string_view>
 
 #include <gradus/distributed/comm/store/store.h>
 #include <gradus/distributed/launcher/launcher.h>
@@ -34,9 +28,8 @@ class LineWriter {
   size_t waiting() const { return read(waiting_); }
   /// Number of bytes that were written or lost. It stops growing if the output is not read any more.
   size_t completed() const { return read(completed_); }
-  /// A descriptor that becomes readable when no bytes are waiting any more, until acknowledge().
+  /// An eventfd(2) that becomes readable when no bytes are waiting any more.
   int emptied() const { return emptied_.number(); }
-  void acknowledge();
 
   /// Drops the waiting lines and all later ones, because of `cause`.
   void give_up(std::string_view cause);

@@ -1,12 +1,11 @@
 #include <gradus/distributed/launcher/launcher.h>
 
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
-#include <utility>
 
 #include <gradus/distributed/elastic/membership.h>
 #include <gradus/distributed/launcher/job.h>
@@ -41,6 +40,12 @@ std::string describe(int status) {
 bool was_killed(int status) { return WIFSIGNALED(status) && WTERMSIG(status) != SIGABRT; }
 
 int code_of(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }
+
+/// Makes an eventfd(2) unreadable until its next event.
+void acknowledge(int event) {
+  eventfd_t count = 0;
+  eventfd_read(event, &count);
+}
 
 /// One attempt of a job: a run of all its ranks on this machine.
 class Attempt {
@@ -90,7 +95,7 @@ class Attempt {
     for (const std::optional<Deadline>& next : {end_others_at_, kill_at_, list_due_at_})
       if (next) at_most = std::min(at_most, next->left());
     poll(entries.data(), entries.size(), static_cast<int>(at_most.count()));
-    for (const auto& writer : job_.writers) writer->acknowledge();
+    for (const auto& writer : job_.writers) acknowledge(writer->emptied());
     read_output();
     read_signals();
     collect();
@@ -242,7 +247,7 @@ class Attempt {
 
   /// Ends the ranks of this node if the job has failed on another node.
   void check_nodes() {
-    nodes_->acknowledge();
+    acknowledge(nodes_->changed());
     if (ended_by_others_ || !nodes_->news().failure) return;
     ended_by_others_ = true;
     end_ranks();

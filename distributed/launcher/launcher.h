@@ -2,8 +2,6 @@
 // of an attempt.
 #pragma once
 
-#include <optional>
-#include <string>
 #include <vector>
 
 #include <gradus/distributed/comm/tcp/socket.h>

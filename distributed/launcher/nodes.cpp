@@ -2,7 +2,6 @@
 
 #include <sys/eventfd.h>
 
-#include <memory>
 #include <sstream>
 
 namespace gradus::dist {
@@ -65,11 +64,6 @@ void Nodes::ended() {
   const std::lock_guard lock(mutex_);
   news_.ended = woken_ = true;
   wake_.notify_one();
-}
-
-void Nodes::acknowledge() {
-  eventfd_t count = 0;
-  eventfd_read(changed(), &count);
 }
 
 std::optional<Outcome> Nodes::settle_failure(Store& store, const std::optional<Outcome>& proposed) {

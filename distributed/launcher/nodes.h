@@ -1,13 +1,6 @@
 // Lets the launchers of a job that runs on several nodes agree about its failure and its outcome.
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
-#include <vector>
-
 #include <gradus/distributed/comm/store/store.h>
 
 namespace gradus::dist {
@@ -52,9 +45,8 @@ class Nodes {
     const std::lock_guard lock(mutex_);
     return news_;
   }
-  /// A descriptor that becomes readable when the failure or the outcome changes, until acknowledge().
+  /// An eventfd(2) that becomes readable when the failure or the outcome changes.
   int changed() const { return changed_.number(); }
-  void acknowledge();
 
  private:
   /// What node 0 knows about another node.

@@ -6,11 +6,7 @@
 // is faster, because their replicas stay on the devices and only gradients are copied.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
 #include <type_traits>
-#include <vector>
 
 #include <gradus/layers/module/module.h>
 

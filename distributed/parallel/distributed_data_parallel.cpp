@@ -1,7 +1,6 @@
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
 
 #include <map>
-#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>

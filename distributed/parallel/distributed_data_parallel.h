@@ -11,16 +11,9 @@
 // The net is used as before. Nothing is wrapped around it, so state_dict() and printing show its own names.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/reducer.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
-#include <gradus/layers/module/module.h>
 
 namespace gradus::dist {
 

@@ -14,13 +14,8 @@
 #pragma once
 
 #include <cstddef>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <gradus/autograd/tensor.h>
-#include <gradus/core/array/array.h>
 #include <gradus/core/ordered_dict.h>
 #include <gradus/distributed/comm/process_group.h>
 

@@ -1,8 +1,6 @@
 // Batch normalisation over the samples of all ranks of a process group.
 #pragma once
 
-#include <memory>
-
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/layers/norm.h>
 

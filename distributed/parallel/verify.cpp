@@ -6,7 +6,6 @@
 #include <iomanip>
 #include <limits>
 #include <sstream>
-#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/runtime/random.h>

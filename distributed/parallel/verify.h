@@ -12,15 +12,8 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
-#include <gradus/autograd/tensor.h>
-#include <gradus/core/options.h>
 #include <gradus/distributed/parallel/distributed_data_parallel.h>
-#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {

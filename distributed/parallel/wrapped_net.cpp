@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <sstream>
-#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>
@@ -165,12 +164,8 @@ bool WatchedNet::is_same(const Entry& before, const Tensor& now) const {
 
 void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, Tensor>& now, const char* kind) const {
   const std::string& wrapper = options_.wrapper;
-  const auto find = [&](const std::string& name) { return std::ranges::find(before, name, &Entry::name); };
-  size_t i = 0;
   for (const auto& item : now) {
-    const bool in_order = i < before.size() && before[i].name == item.key();
-    const auto entry = in_order ? before.begin() + static_cast<std::ptrdiff_t>(i) : find(item.key());
-    ++i;
+    const auto entry = std::ranges::find(before, item.key(), &Entry::name);
     if (entry != before.end() && is_same(*entry, *item)) continue;
     const std::string remedy = ": make the " + wrapper + " after changes of the net";
     GRADUS_CHECK(entry != before.end(), ValueError, "the ", kind, " '", item.key(), "' was added after the ", wrapper,
@@ -186,7 +181,7 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
                 " on ", item->device(), ", but was of shape ", entry->shape, ", ", entry->dtype, " on ", entry->device,
                 " when the ", wrapper, " was made", remedy);
   }
-  if (i == before.size()) return;
+  if (now.size() == before.size()) return;
   for (const Entry& entry : before)
     GRADUS_CHECK(now.contains(entry.name), ValueError, "the ", kind, " '", entry.name, "' was removed after the ",
                  wrapper, " was made: make the ", wrapper, " after changes of the net");

@@ -3,12 +3,6 @@
 // together.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gradus/autograd/tensor.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/layers/module/module.h>
 

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <utility>
 
 #include <gradus/autograd/node.h>
 #include <gradus/core/formulas/integers.h>

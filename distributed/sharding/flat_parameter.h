@@ -8,14 +8,8 @@
 // The whole line exists between gather() and release(), and the parameters are views of it.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include <gradus/autograd/tensor.h>
 #include <gradus/core/ordered_dict.h>
-#include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 
 namespace gradus::dist {

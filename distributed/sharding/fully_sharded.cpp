@@ -1,7 +1,6 @@
 #include <gradus/distributed/sharding/fully_sharded.h>
 
 #include <algorithm>
-#include <utility>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/ops/ops.h>

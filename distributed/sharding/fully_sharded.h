@@ -20,18 +20,11 @@
 // The net is used as before. Its own parameters are NaN and take no memory while their unit does not compute.
 #pragma once
 
-#include <functional>
 #include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
 
 #include <gradus/core/options.h>
 #include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
-#include <gradus/distributed/sharding/sharded_module.h>
-#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-#include <string>
-#include <utility>
 
 #include <gradus/autograd/op_scope.h>
 #include <gradus/autograd/ops/creation.h>

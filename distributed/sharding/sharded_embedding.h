@@ -7,12 +7,8 @@
 //   backward   gradients of vectors ─all_to_all_v─>   owners keep them until adagrad_step() updates the rows
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include <gradus/core/options.h>
 #include <gradus/distributed/sharding/sharded_module.h>
-#include <gradus/layers/module/module.h>
 
 namespace gradus::nn {
 

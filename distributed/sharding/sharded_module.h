@@ -18,14 +18,6 @@
 // process that is killed at any time therefore leaves either the old or the new checkpoint.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gradus/core/array/array.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>

@@ -1,6 +1,5 @@
 #include <gradus/distributed/sharding/tensor_parallel.h>
 
-#include <array>
 #include <cmath>
 #include <limits>
 

@@ -17,12 +17,7 @@
 // there.
 #pragma once
 
-#include <memory>
-#include <optional>
-#include <vector>
-
 #include <gradus/core/kernel_args.h>
-#include <gradus/core/options.h>
 #include <gradus/distributed/sharding/sharded_module.h>
 #include <gradus/layers/norm.h>
 

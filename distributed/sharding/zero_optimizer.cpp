@@ -1,7 +1,6 @@
 #include <gradus/distributed/sharding/zero_optimizer.h>
 
 #include <map>
-#include <utility>
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/ops/ops.h>

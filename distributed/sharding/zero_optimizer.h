@@ -13,14 +13,8 @@
 //   zero.zero_grad();
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include <gradus/distributed/parallel/wrapped_net.h>
 #include <gradus/distributed/sharding/flat_parameter.h>
-#include <gradus/layers/module/module.h>
 #include <gradus/optim/optimizer.h>
 
 namespace gradus::dist {

@@ -2,14 +2,11 @@
 // be scripted and messages recorded.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <string>
-#include <vector>
 
 #include <gradus/distributed/comm/host_group.h>
 

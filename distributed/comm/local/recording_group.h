@@ -8,8 +8,6 @@
 #pragma once
 
 #include <map>
-#include <memory>
-#include <vector>
 
 #include <gradus/distributed/comm/process_group.h>
 

@@ -5,12 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <list>
 #include <numeric>
-#include <optional>
-#include <string_view>
-#include <thread>
-#include <utility>
 
 namespace gradus::dist {
 namespace {

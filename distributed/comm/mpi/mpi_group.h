@@ -3,9 +3,7 @@
 
 #include <atomic>
 #include <deque>
-#include <memory>
 #include <mutex>
-#include <vector>
 
 #include <gradus/distributed/comm/host_group.h>
 

@@ -4,7 +4,6 @@
 #include <cstring>
 #include <functional>
 #include <future>
-#include <memory>
 #include <thread>
 
 #include <gradus/core/runtime/runtime.h>
@@ -82,11 +81,9 @@ Communicator::Communicator(const std::string& unique_id, int rank, int size, con
   ncclComm_t first = nullptr;
   try {
     const ncclResult_t begun = ncclCommInitRankConfig(&first, size, id, rank, &config);
-    check_nccl("ncclCommInitRankConfig", begun);
     settle("ncclCommInitRankConfig", begun, first, rank, deadline);
     config.blocking = 1;
     const ncclResult_t split = ncclCommSplit(first, 0, rank, &communicator_, &config);
-    check_nccl("ncclCommSplit", split);
     settle("ncclCommSplit", split, first, rank, deadline);
     GRADUS_CHECK(communicator_ != nullptr, CommError, "ncclCommSplit made no communicator");
   } catch (const CommError&) {

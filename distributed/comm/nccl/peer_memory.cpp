@@ -3,11 +3,8 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <string>
-#include <utility>
 
 #include <gradus/core/formulas/integers.h>
 #include <gradus/distributed/comm/store/store.h>

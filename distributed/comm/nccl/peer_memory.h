@@ -7,12 +7,6 @@
 // long transfer anyway, so the multiprocessors that NCCL occupies are not missed.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
-#include <memory>
-#include <vector>
-
-#include <gradus/core/array/dtype.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/distributed/comm/descriptor.h>
 

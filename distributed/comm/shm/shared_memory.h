@@ -2,10 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <string>
 
 #include <gradus/distributed/comm/tcp/socket.h>
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 
 #include <gradus/core/array/shape.h>
 
@@ -40,7 +39,7 @@ void for_pieces(size_t count, size_t piece, F&& body) {
   for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
 }
 
-/// Parts of the shared memory begin at multiples of this.
+/// The slots begin at a multiple of this in the shared memory, as do the ranks' parts of a bucket.
 constexpr size_t kPageBytes = 4096;
 
 }  // namespace
@@ -86,7 +85,7 @@ struct alignas(64) ShmGroup::Mailbox {
   alignas(64) std::byte data[2][kMailBytes];
 };
 
-struct ShmGroup::Header {
+struct alignas(64) ShmGroup::Header {
   uint32_t layout, size;
   std::atomic<uint32_t> sleepers;       // number of ranks that may be sleeping
   std::atomic<uint32_t> failed;         // 1 while the failure is being written, then 2
@@ -94,12 +93,9 @@ struct ShmGroup::Header {
 };
 
 ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(memory_.data()); }
-ShmGroup::RankLine& ShmGroup::line(int rank) const {
-  return reinterpret_cast<RankLine*>(memory_.data() + round_up(sizeof(Header), kPageBytes))[rank];
-}
+ShmGroup::RankLine& ShmGroup::line(int rank) const { return reinterpret_cast<RankLine*>(&header() + 1)[rank]; }
 std::byte* ShmGroup::slots() const {
-  return memory_.data() + round_up(sizeof(Header), kPageBytes) +
-         round_up(sizeof(RankLine) * static_cast<size_t>(size()), kPageBytes);
+  return memory_.data() + round_up(sizeof(Header) + sizeof(RankLine) * static_cast<size_t>(size()), kPageBytes);
 }
 std::byte* ShmGroup::slot(int rank, uint32_t ago) const {
   return slots() + (kSlots * static_cast<size_t>(rank) + (pieces_ - ago) % kSlots) * kSlotBytes;
@@ -115,8 +111,8 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
   GRADUS_CHECK(size <= kMaxRanksOfHost, ValueError, "at most ", kMaxRanksOfHost,
                " ranks share memory, and this group has ", size, ": take the backend 'tcp'");
   const auto ranks = static_cast<size_t>(size);
-  const size_t bytes = round_up(sizeof(Header), kPageBytes) + round_up(sizeof(RankLine) * ranks, kPageBytes) +
-                       kSlots * kSlotBytes * ranks + sizeof(Mailbox) * ranks * ranks;
+  const size_t bytes = round_up(sizeof(Header) + sizeof(RankLine) * ranks, kPageBytes) + kSlots * kSlotBytes * ranks +
+                       sizeof(Mailbox) * ranks * ranks;
   const std::string identity = host_identity();
   if (rank == 0) {
     memory_ = SharedMemory::create(bytes);
@@ -306,14 +302,12 @@ Array ShmGroup::empty(const Shape& shape, DType dtype, Device device) {
   const size_t bytes = round_up(std::max<size_t>(1, checked_bytes(shape, dtype)), kPageBytes);
   checked_product(static_cast<int64_t>(bytes), size());  // the bytes of all ranks together
   const std::string key = store_key_ + "/bucket/" + std::to_string(buckets_.size());
+  const size_t all_bytes = bytes * static_cast<size_t>(size());
   const auto bucket = std::make_shared<Bucket>();
   bucket->bytes_each = bytes;
-  if (rank() == 0) {
-    bucket->memory = SharedMemory::create(bytes * static_cast<size_t>(size()));
-    store_->set(key, bucket->memory.path());
-  } else {
-    bucket->memory = SharedMemory::open(store_->get(key, timeout()), bytes * static_cast<size_t>(size()));
-  }
+  bucket->memory =
+      rank() == 0 ? SharedMemory::create(all_bytes) : SharedMemory::open(store_->get(key, timeout()), all_bytes);
+  if (rank() == 0) store_->set(key, bucket->memory.path());
   buckets_.push_back(bucket);
   barrier();
   std::byte* own = bucket->memory.data() + bytes * static_cast<size_t>(rank());

@@ -6,10 +6,6 @@
 // passed a later fence, and therefore have read the slot.
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include <gradus/distributed/comm/host_group.h>
 #include <gradus/distributed/comm/shm/shared_memory.h>
 #include <gradus/distributed/comm/store/store.h>

@@ -1,8 +1,6 @@
 #include <gradus/distributed/comm/store/progress_board.h>
 
 #include <algorithm>
-#include <thread>
-#include <utility>
 
 namespace gradus::dist {
 namespace {

@@ -9,10 +9,6 @@
 #pragma once
 
 #include <deque>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include <gradus/distributed/comm/store/store.h>
 

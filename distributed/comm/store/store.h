@@ -4,13 +4,9 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <thread>
 #include <vector>
 

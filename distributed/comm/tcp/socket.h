@@ -1,13 +1,9 @@
 // TCP sockets with deadlines. Errors are CommErrors that name the address and the cause.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <thread>
-#include <utility>
 
 #include <gradus/distributed/comm/descriptor.h>
 

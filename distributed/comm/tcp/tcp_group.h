@@ -2,9 +2,6 @@
 #pragma once
 
 #include <bit>
-#include <mutex>
-#include <string>
-#include <vector>
 
 #include <gradus/distributed/comm/host_group.h>
 #include <gradus/distributed/comm/store/store.h>

@@ -4,9 +4,7 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <initializer_list>
-#include <string>
 #include <string_view>
 
 #include <gradus/distributed/comm/tcp/socket.h>

@@ -213,22 +213,19 @@ class Collectives::Run {
 };
 
 void Collectives::run(const Collective& call, const Deadline& deadline) {
+  using enum CollectiveKind;
   Run run(*this, call, deadline);
-  if (call.descriptor.kind == CollectiveKind::send) return run.send_or_receive();
+  if (call.descriptor.kind == send) return run.send_or_receive();
   transfers_.clear();  // a call that threw may have left transfers here
   switch (call.descriptor.kind) {
-    case CollectiveKind::barrier:
-    case CollectiveKind::all_reduce: return run.all_reduce();
-    case CollectiveKind::reduce_scatter: return run.reduce_scatter();
-    case CollectiveKind::reduce:
-    case CollectiveKind::gather: return run.to_root();
-    case CollectiveKind::broadcast:
-    case CollectiveKind::scatter: return run.from_root();
-    case CollectiveKind::all_gather:
-    case CollectiveKind::all_gather_v:
-    case CollectiveKind::all_to_all:
-    case CollectiveKind::all_to_all_v: return run.all_to_all();
-    case CollectiveKind::send: return;
+    case barrier:
+    case all_reduce: return run.all_reduce();
+    case reduce_scatter: return run.reduce_scatter();
+    case reduce:
+    case gather: return run.to_root();
+    case broadcast:
+    case scatter: return run.from_root();
+    default: return run.all_to_all();
   }
 }
 

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <gradus/core/array/dtype.h>
-#include <gradus/core/error.h>
 #include <gradus/core/platform/file.h>
 #include <gradus/core/runtime/deadline.h>
 

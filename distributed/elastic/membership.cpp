@@ -35,8 +35,7 @@ Members Members::without(int worker, const std::string& cause) const {
 
 std::optional<int> Members::rank_of(int worker) const {
   const auto place = std::find(ranks.begin(), ranks.end(), worker);
-  if (place == ranks.end()) return std::nullopt;
-  return static_cast<int>(place - ranks.begin());
+  return place == ranks.end() ? std::nullopt : std::optional(static_cast<int>(place - ranks.begin()));
 }
 
 std::string Members::str() const {

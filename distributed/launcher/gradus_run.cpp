@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 
-#include <gradus/core/error.h>
 #include <gradus/distributed/comm/process_group.h>
 #include <gradus/distributed/launcher/launcher.h>
 

@@ -245,8 +245,8 @@ bool Job::is_elastic() const {
 
 std::optional<int> Job::next_signal() {
   signalfd_siginfo info;
-  if (read(signals.number(), &info, sizeof info) != sizeof info) return std::nullopt;
-  return static_cast<int>(info.ssi_signo);
+  const bool arrived = read(signals.number(), &info, sizeof info) == sizeof info;
+  return arrived ? std::optional(static_cast<int>(info.ssi_signo)) : std::nullopt;
 }
 
 void Job::restore_signals() const {

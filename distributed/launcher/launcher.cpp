@@ -146,10 +146,8 @@ class Attempt {
   void ended(Worker& worker, int status) {
     worker.ended();
     if (job_.interrupted != 0 || ended_by_others_ || done_ || (membership_ && go_on_without(worker, status))) return;
-    if (code_of(status) == 0) return;
     const bool explains = end_others_at_ && was_killed(status) && !was_killed(failed_status_);
-    if (failed_ && !explains) return;
-    fail(worker, status, describe(status));
+    if (code_of(status) != 0 && (!failed_ || explains)) fail(worker, status, describe(status));
   }
 
   void fail(const Worker& worker, int status, const std::string& cause) {

@@ -155,11 +155,11 @@ void WatchedNet::check(ProcessGroup& group) const {
 }
 
 bool WatchedNet::is_same(const Entry& before, const Tensor& now) const {
-  const bool trains = now.requires_grad();
-  if (before.tensor.impl() != now.impl()) return false;
-  if (trains != before.requires_grad && (trains || !options_.may_freeze)) return false;
-  return options_.may_move ||
-         (before.dtype == now.dtype() && before.device == now.device() && before.shape == now.sizes());
+  const bool may_train = before.requires_grad || !now.requires_grad();
+  const bool may_be_frozen = now.requires_grad() || !before.requires_grad || options_.may_freeze;
+  return before.tensor.impl() == now.impl() && may_train && may_be_frozen &&
+         (options_.may_move ||
+          (before.dtype == now.dtype() && before.device == now.device() && before.shape == now.sizes()));
 }
 
 void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, Tensor>& now, const char* kind) const {

@@ -29,8 +29,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
   }
   /// Returns the version of the shard that forward used, by which give() finds out whether the parameter has changed.
   std::optional<size_t> take(const Array&, const Tensor&) override {
-    if (flat_ == nullptr) return std::nullopt;
-    return flat_->gathered_version_;
+    return flat_ == nullptr ? std::nullopt : std::optional<size_t>(flat_->gathered_version_);
   }
   Kept give(size_t version) override {
     GRADUS_CHECK(flat_, AutogradError, "backward needs a parameter of a sharded net that no longer exists");

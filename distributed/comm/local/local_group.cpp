@@ -18,13 +18,13 @@ std::shared_ptr<LocalWorld> LocalWorld::group(uint32_t epoch, int size) {
 
 LocalTransport::~LocalTransport() {
   const std::lock_guard lock(world_->mutex_);
-  world_->ranks_[static_cast<size_t>(rank_)].left = true;
+  world_->rank(rank_).left = true;
   world_->changed_.notify_all();
 }
 
 void LocalTransport::announce(const CommStatus& failure) noexcept {
   const std::lock_guard lock(world_->mutex_);
-  if (world_->failure_.ok() && !world_->ranks_[static_cast<size_t>(rank_)].lost) world_->failure_ = failure;
+  if (world_->failure_.ok() && !world_->rank(rank_).lost) world_->failure_ = failure;
   world_->changed_.notify_all();
 }
 
@@ -38,7 +38,7 @@ bool LocalTransport::follow_script(Descriptor* descriptor) {
       case LocalFault::Kind::mismatch: descriptor->count += 1; break;
       case LocalFault::Kind::crash: {
         const std::lock_guard lock(world_->mutex_);
-        world_->ranks_[static_cast<size_t>(rank_)].lost = true;
+        world_->rank(rank_).lost = true;
         world_->changed_.notify_all();
         const CollectiveError error(
             {CommFailure::aborted, rank_, "rank " + std::to_string(rank_) + " crashes, as scripted"});
@@ -51,7 +51,7 @@ bool LocalTransport::follow_script(Descriptor* descriptor) {
 }
 
 void LocalTransport::post(const Transfer& transfer, const Descriptor& descriptor) {
-  LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
+  LocalWorld::Rank& peer = world_->rank(transfer.peer);
   auto& inbox = peer.inbox[static_cast<size_t>(rank_)];
   inbox.push_back({descriptor, {transfer.data, transfer.data + transfer.bytes}, world_->messages_++});
   note(transfer, inbox.back());
@@ -80,8 +80,8 @@ void LocalTransport::note_failure(const CollectiveError& error) {
 
 void LocalTransport::receive(const Transfer& transfer, const Descriptor& descriptor, const Deadline& deadline,
                              std::unique_lock<std::mutex>& lock) {
-  LocalWorld::Rank& peer = world_->ranks_[static_cast<size_t>(transfer.peer)];
-  auto& inboxes = world_->ranks_[static_cast<size_t>(rank_)].inbox;
+  LocalWorld::Rank& peer = world_->rank(transfer.peer);
+  auto& inboxes = world_->rank(rank_).inbox;
   auto& inbox = inboxes[static_cast<size_t>(transfer.peer)];
   const auto ready = [&] {
     for (const auto& [sender, messages] : inboxes)  // has any rank sent a message of a different call with this number?
@@ -117,7 +117,7 @@ void LocalTransport::exchange(std::span<const Transfer> transfers, const Descrip
   Descriptor own = descriptor;
   const bool sends = follow_script(&own);
   std::unique_lock lock(world_->mutex_);
-  int& exchanges = world_->ranks_[static_cast<size_t>(rank_)].exchanges;
+  int& exchanges = world_->rank(rank_).exchanges;
   ++exchanges;
   if (sends)
     for (const Transfer& transfer : transfers)

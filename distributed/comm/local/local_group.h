@@ -72,6 +72,7 @@ class LocalWorld {
     bool lost = false, left = false;
     int exchanges = 0;  // number of calls of exchange() in progress
   };
+  Rank& rank(int number) { return ranks_[static_cast<size_t>(number)]; }
 
   const std::vector<LocalFault> script_;
   MessageLog* const log_;

@@ -22,10 +22,8 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::bf16: return ncclBfloat16;
     case DType::i64: return ncclInt64;
     case DType::i32: return ncclInt32;
-    case DType::u8:
-    case DType::boolean: break;
+    default: return ncclUint8;
   }
-  return ncclUint8;
 }
 
 ncclRedOp_t nccl_op(DType dtype, ReduceKind kind) {
@@ -198,39 +196,34 @@ void NcclGroup::compare(const Collective& call, const Deadline& deadline) {
 }
 
 void NcclGroup::queue(const Collective& call, const Stream& stream) {
+  using enum CollectiveKind;
   const Descriptor& d = call.descriptor;
-  if (d.count == 0 && call.out_parts.empty() && d.kind != CollectiveKind::barrier) return;
+  if (d.count == 0 && call.out_parts.empty() && d.kind != barrier) return;
   if (peers_ && peers_->serves(d)) return peers_->all_reduce(d, {{call.in, call.out, d.count}}, stream);
   const ncclComm_t communicator = communicator_->get();
   const ncclDataType_t type = nccl_type(d.dtype);
   const ncclRedOp_t op = nccl_op(d.dtype, d.reduce);
-  const bool reduces = d.kind == CollectiveKind::all_reduce || d.kind == CollectiveKind::reduce ||
-                       d.kind == CollectiveKind::reduce_scatter;
+  const bool reduces = d.kind == all_reduce || d.kind == reduce || d.kind == reduce_scatter;
   // NCCL does not guarantee that averages of integers are rounded toward 0.
   if (reduces && (d.strict || (d.reduce == ReduceKind::avg && !is_floating(d.dtype))))
     return queue_in_order(call, stream);
   switch (d.kind) {
-    case CollectiveKind::all_reduce:
+    case all_reduce:
       return GRADUS_NCCL_CHECK(ncclAllReduce(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-    case CollectiveKind::reduce:
+    case reduce:
       return GRADUS_NCCL_CHECK(ncclReduce(call.in, call.out, d.count, type, op, d.root, communicator, cuda(stream)));
-    case CollectiveKind::broadcast: {
+    case broadcast: {
       void* data = call.in != nullptr ? const_cast<void*>(call.in) : call.out;
       return GRADUS_NCCL_CHECK(ncclBroadcast(data, data, d.count, type, d.root, communicator, cuda(stream)));
     }
-    case CollectiveKind::all_gather:
+    case all_gather:
       return GRADUS_NCCL_CHECK(ncclAllGather(call.in, call.out, d.count, type, communicator, cuda(stream)));
-    case CollectiveKind::reduce_scatter:
+    case reduce_scatter:
       return GRADUS_NCCL_CHECK(ncclReduceScatter(call.in, call.out, d.count, type, op, communicator, cuda(stream)));
-    case CollectiveKind::barrier:
+    case barrier:
       return GRADUS_NCCL_CHECK(
           ncclAllReduce(token_.data(), token_.data(), 1, ncclUint8, ncclMax, communicator, cuda(stream)));
-    case CollectiveKind::gather:
-    case CollectiveKind::scatter:
-    case CollectiveKind::all_to_all:
-    case CollectiveKind::all_to_all_v:
-    case CollectiveKind::all_gather_v:
-    case CollectiveKind::send: return queue_point_to_point(call, stream);
+    default: return queue_point_to_point(call, stream);
   }
 }
 

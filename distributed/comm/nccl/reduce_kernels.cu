@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cuda/atomic>
 
-#include <gradus/core/error.h>
 #include <gradus/distributed/comm/reduce.h>
 
 namespace gradus::dist {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <gradus/core/array/shape.h>
-
 namespace gradus::dist {
 namespace {
 
@@ -425,8 +423,7 @@ void ShmGroup::exchange_parts(const Collective& call, const Deadline& deadline) 
   const Descriptor& d = call.descriptor;
   const size_t element = size_of(d.dtype), piece = kSlotBytes / element / static_cast<size_t>(size());
   const auto received_from = [&](int r) {
-    if (d.kind != CollectiveKind::scatter) return call.out_part(r);
-    return Range{0, r == d.root ? d.count : 0};
+    return d.kind == CollectiveKind::scatter ? Range{0, r == d.root ? d.count : 0} : call.out_part(r);
   };
   std::vector<const void*> operands(static_cast<size_t>(size()));
   for_pieces(longest_part(call, deadline), piece, [&](size_t begin, size_t count) {

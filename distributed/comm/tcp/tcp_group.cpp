@@ -95,7 +95,7 @@ class TcpTransport::Exchange {
     msghdr packet = {};
     packet.msg_iov = parts;
     packet.msg_iovlen = std::size(parts);
-    const TcpPeer& peer = peer_of(message);
+    const TcpPeer& peer = peer_of(transfer.peer);
     const ssize_t moved = transfer.sends ? sendmsg(peer.out.descriptor(), &packet, MSG_NOSIGNAL)
                                          : recvmsg(peer.in.descriptor(), &packet, 0);
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
@@ -124,7 +124,7 @@ class TcpTransport::Exchange {
     if (transport_.checksum_ && message.arrived.body_checksum != io::crc32c({transfer.data, transfer.bytes}))
       fail(peer_lost(descriptor_, transfer.peer, "what it sent arrived damaged: its checksum differs"));
     const size_t size = size_of(descriptor_.dtype);
-    io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(message).byte_order);
+    io::convert_byte_order(transfer.data, transfer.bytes / size, size, peer_of(transfer.peer).byte_order);
   }
 
   /// Waits at most `timeout` until a socket can send or receive, a control message arrives, or another thread announces
@@ -161,7 +161,7 @@ class TcpTransport::Exchange {
   /// time out, and the error would not name the cause.
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header;
-    const ssize_t got = recv(peers_[static_cast<size_t>(rank)].in.descriptor(), header.data(), header.size(), MSG_PEEK);
+    const ssize_t got = recv(peer_of(rank).in.descriptor(), header.data(), header.size(), MSG_PEEK);
     if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest has not arrived yet
     inspected_[static_cast<size_t>(rank)] = true;
     if (got <= 0) return;
@@ -176,7 +176,7 @@ class TcpTransport::Exchange {
 
   /// Reads the control messages of a rank, and closes the control connection if the rank has closed it.
   void read_control(int rank) {
-    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peer_of(rank);
     std::byte chunk[1 << 12];
     while (peer.control) {
       const std::optional<size_t> got = peer.control.receive_some(chunk);
@@ -199,7 +199,7 @@ class TcpTransport::Exchange {
   }
 
   void obey(int rank, const Frame& frame) {
-    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peer_of(rank);
     switch (static_cast<Control>(frame.type)) {
       case Control::failure:
         transport_.heard_ = decode_failure(frame.payload);
@@ -214,7 +214,7 @@ class TcpTransport::Exchange {
   void say(int rank, const Frame& frame) {
     const std::lock_guard lock(transport_.announce_mutex_);
     const io::Bytes bytes = frame.encode();
-    const Connection& control = peers_[static_cast<size_t>(rank)].control;
+    const Connection& control = peer_of(rank).control;
     if (control) control.send_some(bytes);
   }
 
@@ -243,7 +243,7 @@ class TcpTransport::Exchange {
     held_.assign(held_.size(), false);
     for (size_t r = 0; r < peers_.size(); ++r)
       if (static_cast<int>(r) != transport_.rank_) read_control(static_cast<int>(r));
-    TcpPeer& peer = peers_[static_cast<size_t>(rank)];
+    TcpPeer& peer = peer_of(rank);
     const Deadline last_words(kLastWordsTime);
     while (peer.control && !peer.left && wait_for(peer.control.descriptor(), POLLIN, last_words)) read_control(rank);
     fail(peer.left ? peer_left(descriptor_, rank) : peer_lost(descriptor_, rank, cause));
@@ -254,7 +254,7 @@ class TcpTransport::Exchange {
     throw CollectiveError(transport_.heard_.ok() ? std::move(status) : transport_.heard_);
   }
 
-  TcpPeer& peer_of(const Message& message) { return peers_[static_cast<size_t>(message.transfer.peer)]; }
+  TcpPeer& peer_of(int rank) { return peers_[static_cast<size_t>(rank)]; }
 
   TcpTransport& transport_;
   std::unique_lock<std::mutex> lock_;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include <gradus/core/error.h>
 #include <gradus/core/io/byte_order.h>
 #include <gradus/distributed/comm/tcp/tcp_group.h>
 
@@ -91,8 +90,8 @@ class Rendezvous {
   static std::string key_of(int rank) { return "address/" + std::to_string(rank); }
   Connection& place(int peer, Channel channel) {
     TcpPeer& entry = peers_[static_cast<size_t>(peer)];
-    if (channel == Channel::control) return entry.control;
-    return (channel == Channel::up) == (rank_ > peer) ? entry.out : entry.in;  // the higher rank connects
+    const bool sends = (channel == Channel::up) == (rank_ > peer);  // the higher rank connects
+    return channel == Channel::control ? entry.control : sends ? entry.out : entry.in;
   }
 
   void connect(int peer, const Address& address, Channel channel) {

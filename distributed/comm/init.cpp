@@ -197,14 +197,14 @@ std::unique_ptr<ProcessGroup> make_group(const std::shared_ptr<Store>& store, co
   return make_nccl_group(store, rank, size, nccl);
 }
 
-std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
+GroupPtr init_process_group(const InitOptions& options) {
   const JobEnvironment environment = job_environment();
   GRADUS_CHECK(!environment.spare, CommError,
                "this process is a spare of gradus-run --spares, and has no rank to form a group with: let the program "
                "train with dist::ElasticTraining, or start it without --spares");
   if (options.backend == "mpi") {
     share_cores(environment);
-    std::shared_ptr<ProcessGroup> group = make_mpi_group(options.timeout);
+    GroupPtr group = make_mpi_group(options.timeout);
     GRADUS_CHECK(
         group->size() > 1 || environment.world_size == 1, CommError, "the launcher started ", environment.world_size,
         " ranks, but MPI knows of this process alone: start the program with mpirun, or ", "with srun --mpi=pmix");

@@ -50,7 +50,7 @@ struct InitOptions {
 
 /// Returns the group of all ranks, which meet at the job's store. Throws a CommError in a spare worker. With "mpi" the
 /// ranks meet through MPI, which stays initialised until the program exits (mpi/mpi_group.cpp says how it ends).
-std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
+GroupPtr init_process_group(const InitOptions& options = {});
 
 /// Returns a group of job.world_size ranks, in which this process is job.rank. The ranks meet through `store`, under
 /// keys that nothing else uses. The group keeps the store alive.

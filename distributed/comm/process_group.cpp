@@ -248,8 +248,7 @@ std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, in
   return {begin, begin + sent};
 }
 
-std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
-                                        std::optional<Milliseconds> timeout) {
+GroupPtr new_group(const GroupPtr& group, std::vector<int> ranks, std::optional<Milliseconds> timeout) {
   const OpContext context("new_group");
   std::sort(ranks.begin(), ranks.end());
   GRADUS_CHECK(!ranks.empty(), ValueError, "the list of ranks is empty");
@@ -293,7 +292,7 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
   return child;
 }
 
-std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<ProcessGroup>& group, const Shape& sizes) {
+std::vector<GroupPtr> make_mesh(const GroupPtr& group, const Shape& sizes) {
   const OpContext context("make_mesh");
   GRADUS_CHECK(group, ValueError, "the process group is null");
   int64_t product = 1;
@@ -305,7 +304,7 @@ std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<Proce
   GRADUS_CHECK(product == group->size(), ValueError, "a mesh of sizes ", sizes, " does not have ", group->size(),
                " ranks");
 
-  std::vector<std::shared_ptr<ProcessGroup>> mesh;
+  std::vector<GroupPtr> mesh;
   int64_t stride = group->size();
   for (const int64_t size : sizes) {
     stride /= size;  // distance between neighbours along this dimension

@@ -23,6 +23,10 @@
 
 namespace gradus::dist {
 
+class ProcessGroup;
+/// Programs, and wrappers of their nets, share a group.
+using GroupPtr = std::shared_ptr<ProcessGroup>;
+
 /// The largest number of ranks in a job.
 inline constexpr int kMaxRanks = 1 << 16;
 /// The largest number of ranks that share a host's memory, and of processes that a launcher or spawn() starts.
@@ -182,8 +186,7 @@ class ProcessGroup : NoCopy {
   CommStatus fail(CommStatus status) noexcept;
 
  private:
-  friend std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>&, std::vector<int>,
-                                                 std::optional<Milliseconds>);
+  friend GroupPtr new_group(const GroupPtr&, std::vector<int>, std::optional<Milliseconds>);
 
   void check_array(const Array& x, const char* name) const;
   void check_parts(const Array& whole, const char* whole_name, const Array& part, const char* part_name) const;
@@ -213,7 +216,7 @@ class ProcessGroup : NoCopy {
 };
 
 /// Shares `group` and keeps `dependency`, which the group uses, alive until the group has been destroyed.
-inline std::shared_ptr<ProcessGroup> keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<void> dependency) {
+inline GroupPtr keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<void> dependency) {
   return {group.release(), [dependency = std::move(dependency)](ProcessGroup* own) mutable {
             delete own;
             dependency.reset();
@@ -229,8 +232,7 @@ std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, in
 /// get null. If ranks disagree about the list, all of them get a CollectiveError (mismatch). If a rank does not call
 /// this, `group` fails by its timeout, as in any collective. The new group keeps `group` alive but fails independently
 /// of it. Its error messages number its ranks from 0, and say which ranks of the job these are.
-std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& group, std::vector<int> ranks,
-                                        std::optional<Milliseconds> timeout = std::nullopt);
+GroupPtr new_group(const GroupPtr& group, std::vector<int> ranks, std::optional<Milliseconds> timeout = std::nullopt);
 
 /// Ranks in a grid, for two kinds of parallelism at once: tensor parallelism along one dimension and data parallelism
 /// along the other (torch.distributed.device_mesh.init_device_mesh).
@@ -243,6 +245,6 @@ std::shared_ptr<ProcessGroup> new_group(const std::shared_ptr<ProcessGroup>& gro
 /// ranks that differ from this one only in coordinate d. The dimension with the most communication should be the last,
 /// whose ranks are neighbours. All ranks must call this with the same sizes. Throws a ValueError if their product is
 /// not the number of ranks.
-std::vector<std::shared_ptr<ProcessGroup>> make_mesh(const std::shared_ptr<ProcessGroup>& group, const Shape& sizes);
+std::vector<GroupPtr> make_mesh(const GroupPtr& group, const Shape& sizes);
 
 }  // namespace gradus::dist

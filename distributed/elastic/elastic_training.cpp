@@ -33,8 +33,7 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
   if (!job.worker) {  // not an elastic job: there is one group of all ranks, and it is never made again
     Membership membership(std::make_shared<HashStore>());
     membership.begin(Members::first(1, 0, 1));
-    const auto connect = [job, options](const Members&, int,
-                                        std::optional<int> device) -> std::shared_ptr<ProcessGroup> {
+    const auto connect = [job, options](const Members&, int, std::optional<int> device) -> GroupPtr {
       if (job.world_size == 1) return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
       InitOptions meeting = options;
       if (device) meeting.device = device;
@@ -52,7 +51,7 @@ ElasticPlace ElasticPlace::from_environment(const InitOptions& options) {
     InitOptions meeting = options;
     meeting.timeout = std::min(options.timeout, kConnectTime);
     if (device) meeting.device = device;
-    std::shared_ptr<ProcessGroup> group = make_group(std::make_shared<PrefixStore>(keys, store), job, meeting);
+    GroupPtr group = make_group(std::make_shared<PrefixStore>(keys, store), job, meeting);
     group->set_timeout(options.timeout);
     return group;
   };

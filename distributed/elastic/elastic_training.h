@@ -45,7 +45,7 @@ struct ElasticOptions {
   std::function<void(int local_rank)> on_rank = {};
   /// Called with each new group, before its first step. Make the objects that depend on the group here
   /// (DistributedDataParallel, a loader's part).
-  std::function<void(const std::shared_ptr<ProcessGroup>&)> on_group = {};
+  std::function<void(const GroupPtr&)> on_group = {};
   /// Called on all ranks after the last step, before the job counts as finished; called again if a rank dies during the
   /// call. Rank 0 can save the model here.
   std::function<void()> on_finish = {};
@@ -58,7 +58,7 @@ struct ElasticPlace {
   Membership membership;
   /// Makes the group of the members. Over NCCL, this rank uses the GPU with index `device`, by default the index
   /// `rank`.
-  std::function<std::shared_ptr<ProcessGroup>(const Members&, int rank, std::optional<int> device)> connect;
+  std::function<GroupPtr(const Members&, int rank, std::optional<int> device)> connect;
   bool survives_losses = true;                   ///< false: a failure of the group ends the training
   std::optional<int> local_rank = std::nullopt;  ///< default: the rank among the members
   /// Reads the environment variables of gradus-run. Without --spares and --min-nproc the loss of a rank ends the job.
@@ -99,7 +99,7 @@ class ElasticTraining {
   int64_t step() const { return step_; }
   /// Continues from another step, such as that of a checkpoint. Call this before run() or in on_group.
   void set_step(int64_t step) { step_ = step; }
-  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  const GroupPtr& group() const { return group_; }
   /// Generation of the list of workers (membership.h) from which the current group was made.
   int64_t generation() const { return generation_; }
 
@@ -133,7 +133,7 @@ class ElasticTraining {
   const std::optional<Parts> parts_;
   const ElasticOptions options_;
   ElasticPlace place_;
-  std::shared_ptr<ProcessGroup> group_;
+  GroupPtr group_;
   int64_t step_ = 0, generation_ = -1;
   bool has_state_ = false, has_had_rank_ = false;
   int renewals_ = 0;  // groups that failed since the last finished step although no worker had died

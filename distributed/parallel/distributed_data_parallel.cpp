@@ -16,7 +16,7 @@ size_t bytes_of(double mebibytes, const char* option) {
 
 }  // namespace
 
-DistributedDataParallel::DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+DistributedDataParallel::DistributedDataParallel(nn::Module& module, GroupPtr group,
                                                  DistributedDataParallelOptions options)
     : group_(std::move(group)), options_(std::move(options)), module_(module) {
   const OpContext context("DistributedDataParallel");

@@ -44,17 +44,16 @@ class DistributedDataParallel : NoCopy {
   /// gradients by then, and a ValueError that names the parameter if one was added, replaced, removed or moved. With
   /// broadcast_buffers this holds for buffers too. Make another DistributedDataParallel for a changed net. A net that
   /// is not owned by a shared_ptr must outlive this object.
-  DistributedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
-                          DistributedDataParallelOptions options = {});
+  DistributedDataParallel(nn::Module& module, GroupPtr group, DistributedDataParallelOptions options = {});
   template <class M>
-  DistributedDataParallel(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group,
+  DistributedDataParallel(const nn::ModuleHolder<M>& module, GroupPtr group,
                           DistributedDataParallelOptions options = {})
       : DistributedDataParallel(*module, std::move(group), std::move(options)) {}
   /// Ends the averaging of gradients. The net keeps its weights.
   ~DistributedDataParallel();
 
   /// The group over which gradients are averaged.
-  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  const GroupPtr& group() const { return group_; }
 
   /// While the result of no_sync() exists, backward() adds up gradients on each rank separately. The first backward() after its end
   /// averages the sums.
@@ -78,7 +77,7 @@ class DistributedDataParallel : NoCopy {
   Array announce(bool takes_part);
   void finish();
 
-  const std::shared_ptr<ProcessGroup> group_;
+  const GroupPtr group_;
   const DistributedDataParallelOptions options_;
   std::vector<Tensor> parameters_;
   std::vector<unsigned> hooks_;  // of the parameters

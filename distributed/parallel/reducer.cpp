@@ -53,8 +53,7 @@ Array slice_like(const Array& flat, int64_t begin, const Array& like) {
   return Array(storage, 0, like.shape(), strides, like.dtype());
 }
 
-Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
-                 ReducerOptions options)
+Reducer::Reducer(const OrderedDict<std::string, Tensor>& parameters, GroupPtr group, ReducerOptions options)
     : names_(parameters.keys()), parameters_(parameters.values()), group_(std::move(group)),
       options_(std::move(options)), in_place_(group_->coalesces() && !options_.compression), slots_(parameters_.size()),
       bucket_of_(parameters_.size()), arrived_(parameters_.size()) {

@@ -54,8 +54,7 @@ struct ReducerOptions {
 class Reducer {
  public:
   /// The parameters must require gradients, and must be the same on all ranks with the same strides.
-  Reducer(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
-          ReducerOptions options);
+  Reducer(const OrderedDict<std::string, Tensor>& parameters, GroupPtr group, ReducerOptions options);
 
   /// Call this when gradient `index` is ready. Throws an AutogradError if it was already added in this pass.
   void add(size_t index);
@@ -90,7 +89,7 @@ class Reducer {
 
   std::vector<std::string> names_;
   std::vector<Tensor> parameters_;
-  const std::shared_ptr<ProcessGroup> group_;
+  const GroupPtr group_;
   const ReducerOptions options_;
   const bool in_place_;  // gradients keep their own memory
   std::vector<Bucket> buckets_;

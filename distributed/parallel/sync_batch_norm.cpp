@@ -52,12 +52,12 @@ Statistics statistics_of_all(const Array& x, uint32_t axes, ProcessGroup& group)
 /// y = (x - mean) / sqrt(variance + eps) * weight + bias with the statistics of all ranks.
 struct SyncNormalize final : Node {
   Saved x{this, "x"}, weight{this, "weight"}, mean{this, "mean"}, variance{this, "variance"}, count{this, "count"};
-  std::shared_ptr<ProcessGroup> group;
+  dist::GroupPtr group;
   uint32_t axes = 0;
   Shape by_channel;  // (1, C, 1, …)
   double eps = 0;
 
-  Array forward(const Array& X, const Array& w, const Array& b, const std::shared_ptr<ProcessGroup>& g, double epsilon,
+  Array forward(const Array& X, const Array& w, const Array& b, const dist::GroupPtr& g, double epsilon,
                 const ops::KeptStatistics& running) {
     group = g, eps = epsilon;
     axes = ((1u << X.ndim()) - 1) & ~2u;
@@ -107,7 +107,7 @@ struct SyncNormalize final : Node {
 };
 
 Tensor sync_batch_norm(const Tensor& x, const detail::BatchNormBase& norm, double momentum,
-                       const std::shared_ptr<ProcessGroup>& group) {
+                       const dist::GroupPtr& group) {
   if (group->size() == 1)
     return batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, /*training=*/true, momentum,
                       norm.options.eps(), norm.num_batches_tracked);
@@ -120,7 +120,7 @@ Tensor sync_batch_norm(const Tensor& x, const detail::BatchNormBase& norm, doubl
   return apply<SyncNormalize>(op, x, norm.weight, norm.bias, group, norm.options.eps(), running);
 }
 
-void synchronize(detail::BatchNormBase& norm, const std::shared_ptr<ProcessGroup>& group) {
+void synchronize(detail::BatchNormBase& norm, const dist::GroupPtr& group) {
   GRADUS_CHECK(group, ValueError, "SyncBatchNorm needs a process group");
   norm.synchronized = [group](const Tensor& x, const detail::BatchNormBase& own, double momentum) {
     return sync_batch_norm(x, own, momentum, group);
@@ -129,7 +129,7 @@ void synchronize(detail::BatchNormBase& norm, const std::shared_ptr<ProcessGroup
 
 }  // namespace
 
-SyncBatchNormImpl::SyncBatchNormImpl(const BatchNormOptions& options, const std::shared_ptr<ProcessGroup>& group)
+SyncBatchNormImpl::SyncBatchNormImpl(const BatchNormOptions& options, const dist::GroupPtr& group)
     : Cloneable(options) {
   synchronize(*this, group);
 }
@@ -140,7 +140,7 @@ Tensor SyncBatchNormImpl::forward(const Tensor& x) {
   return batch_normalized(x);
 }
 
-void convert_sync_batchnorm(Module& module, const std::shared_ptr<ProcessGroup>& group) {
+void convert_sync_batchnorm(Module& module, const dist::GroupPtr& group) {
   module.apply([&](Module& each) {
     if (auto* norm = each.as<detail::BatchNormBase>()) synchronize(*norm, group);
   });

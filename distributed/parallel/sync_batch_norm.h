@@ -16,7 +16,7 @@ namespace gradus::nn {
 /// training averages all gradients over the ranks, which gives the gradients of the mean loss. Not differentiable
 /// twice.
 struct SyncBatchNormImpl : Cloneable<SyncBatchNormImpl, detail::BatchNormBase> {
-  SyncBatchNormImpl(const BatchNormOptions& options, const std::shared_ptr<dist::ProcessGroup>& group);
+  SyncBatchNormImpl(const BatchNormOptions& options, const dist::GroupPtr& group);
   void reset() override { register_tensors(); }
   Tensor forward(const Tensor& x);
   void pretty_print(std::ostream& stream) const override { print(stream, "SyncBatchNorm"); }
@@ -26,6 +26,6 @@ GRADUS_MODULE(SyncBatchNorm);
 /// Makes every batch norm in `module` (BatchNorm1d, BatchNorm2d, BNReLU2d) work like SyncBatchNorm. The module objects
 /// stay the same, so that members which hold them remain valid, with their parameters, buffers, names and hooks. Clones
 /// of them are synchronised too. (torch.nn.SyncBatchNorm.convert_sync_batchnorm)
-void convert_sync_batchnorm(Module& module, const std::shared_ptr<dist::ProcessGroup>& group);
+void convert_sync_batchnorm(Module& module, const dist::GroupPtr& group);
 
 }  // namespace gradus::nn

@@ -61,8 +61,7 @@ void find_differences(const State& a, const State& b, Observation& found) {
 
 }  // namespace
 
-TrainingComparison::TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance)
-    : group_(std::move(group)) {
+TrainingComparison::TrainingComparison(GroupPtr group, double tolerance) : group_(std::move(group)) {
   GRADUS_CHECK(group_, ValueError, "TrainingComparison needs a process group");
   GRADUS_CHECK(tolerance >= 0, ValueError, "the tolerance must not be negative, got ", tolerance);
   report_.tolerance = tolerance;
@@ -300,7 +299,7 @@ std::string VerifyReport::str() const {
 
 // ---- verify() ----
 
-VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::function<VerifiedTraining()>& make,
+VerifyReport verify(const GroupPtr& group, const std::function<VerifiedTraining()>& make,
                     const std::function<TensorList(int64_t step, int rank, int ranks)>& batch_of,
                     const VerifyOptions& options) {
   TrainingComparison comparison(group, options.tolerance());

@@ -65,7 +65,7 @@ class TrainingComparison {
  public:
   /// Differences up to `tolerance` count as rounding. 1e-3 is enough for about ten steps in float32. Throws a
   /// ValueError if it is negative or NaN.
-  explicit TrainingComparison(std::shared_ptr<ProcessGroup> group, double tolerance = 1e-3);
+  explicit TrainingComparison(GroupPtr group, double tolerance = 1e-3);
 
   /// Call this before the first step, when all ranks have their initial weights, and after each step of the optimizer,
   /// while the gradients still exist. After a step, `loss` is the mean over this rank's `samples`, and any number if
@@ -85,7 +85,7 @@ class TrainingComparison {
   void compare_alone(const State& alone, VerifyReport::Observation found);
   std::vector<VerifyReport::Observation> all_gather(const VerifyReport::Observation& own) const;
 
-  const std::shared_ptr<ProcessGroup> group_;
+  const GroupPtr group_;
   VerifyReport report_;
   std::vector<State> of_ranks_;  // on rank 0: the states of the training over ranks, by step
   Device device_;                // of the model
@@ -103,11 +103,11 @@ struct VerifiedTraining {
 };
 
 struct VerifyOptions {
-  using Wrap = std::function<std::shared_ptr<void>(nn::Module& model, const std::shared_ptr<ProcessGroup>& group)>;
+  using Wrap = std::function<std::shared_ptr<void>(nn::Module& model, const GroupPtr& group)>;
   GRADUS_ARG(int64_t, steps) = 10;
   GRADUS_ARG(double, tolerance) = 1e-3;  ///< as in TrainingComparison
   /// Turns a model into one that trains over ranks. The returned object is kept until the end of the training.
-  GRADUS_ARG(Wrap, wrap) = [](nn::Module& model, const std::shared_ptr<ProcessGroup>& group) {
+  GRADUS_ARG(Wrap, wrap) = [](nn::Module& model, const GroupPtr& group) {
     return std::make_shared<DistributedDataParallel>(model, group);
   };
 };
@@ -116,7 +116,7 @@ struct VerifyOptions {
 /// Before each call verify() sets the default generator to the state at the beginning of verify(). `batch_of` returns a
 /// rank's part of the batch of a step, counted from 0, as tensors with one row for each sample. For rank 0 of 1 it
 /// returns the whole batch. Losses are weighted by the sizes of the parts.
-VerifyReport verify(const std::shared_ptr<ProcessGroup>& group, const std::function<VerifiedTraining()>& make,
+VerifyReport verify(const GroupPtr& group, const std::function<VerifiedTraining()>& make,
                     const std::function<TensorList(int64_t step, int rank, int ranks)>& batch_of,
                     const VerifyOptions& options = {});
 

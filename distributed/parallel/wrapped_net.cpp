@@ -189,7 +189,7 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
 
 // ---- The end of a backward pass ----
 
-void at_end_of_backward(const std::shared_ptr<ProcessGroup>& group, Device device, std::function<void()> finish,
+void at_end_of_backward(const GroupPtr& group, Device device, std::function<void()> finish,
                         std::function<void()> cancel) {
   const auto finished = std::make_shared<bool>(false);
   const std::shared_ptr<void> pass(nullptr, [=, cancel = std::move(cancel)](void*) {

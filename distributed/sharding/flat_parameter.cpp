@@ -46,7 +46,7 @@ class FlatParameter::Keeper final : public SavedKeeper {
   Tensor parameter_;
 };
 
-FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
+FlatParameter::FlatParameter(const OrderedDict<std::string, Tensor>& parameters, GroupPtr group,
                              FlatParameterOptions options)
     : group_(std::move(group)), options_(std::move(options)), names_(parameters.keys()),
       parameters_(parameters.values()), pointed_(parameters_.size()) {

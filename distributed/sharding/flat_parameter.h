@@ -32,13 +32,12 @@ class FlatParameter : NoCopy {
 
   /// All ranks must call this with the same parameters and values. Throws a ValueError unless all parameters have one
   /// dtype and device. The constructor ends with a release(): without keep_whole the parameters are NaN until gather().
-  FlatParameter(const OrderedDict<std::string, Tensor>& parameters, std::shared_ptr<ProcessGroup> group,
-                FlatParameterOptions options = {});
+  FlatParameter(const OrderedDict<std::string, Tensor>& parameters, GroupPtr group, FlatParameterOptions options = {});
   /// Gives each parameter separate memory again. It contains the last values on this rank, or NaN if the parameters are
   /// released.
   ~FlatParameter();
 
-  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  const GroupPtr& group() const { return group_; }
   const std::vector<std::string>& names() const { return names_; }
   const std::vector<Tensor>& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
@@ -90,7 +89,7 @@ class FlatParameter : NoCopy {
   void point_parameters();
   void point(size_t i, const Array& x);
 
-  const std::shared_ptr<ProcessGroup> group_;
+  const GroupPtr group_;
   const FlatParameterOptions options_;
   const std::vector<std::string> names_;
   const std::vector<Tensor> parameters_;

@@ -8,7 +8,7 @@
 
 namespace gradus::dist {
 
-FullyShardedDataParallel::FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
+FullyShardedDataParallel::FullyShardedDataParallel(nn::Module& module, GroupPtr group,
                                                    FullyShardedDataParallelOptions options)
     : module_(module), group_(std::move(group)), options_(std::move(options)) {
   const OpContext context("FullyShardedDataParallel");

@@ -61,10 +61,9 @@ class FullyShardedDataParallel : NoCopy {
   ///
   /// The net must not change afterwards. The next backward pass throws an AutogradError if a parameter was frozen or
   /// unfrozen, and a ValueError that names the parameter if one was added, replaced, removed or moved.
-  FullyShardedDataParallel(nn::Module& module, std::shared_ptr<ProcessGroup> group,
-                           FullyShardedDataParallelOptions options = {});
+  FullyShardedDataParallel(nn::Module& module, GroupPtr group, FullyShardedDataParallelOptions options = {});
   template <class M>
-  FullyShardedDataParallel(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group,
+  FullyShardedDataParallel(const nn::ModuleHolder<M>& module, GroupPtr group,
                            FullyShardedDataParallelOptions options = {})
       : FullyShardedDataParallel(*module, std::move(group), std::move(options)) {}
   ~FullyShardedDataParallel();
@@ -73,7 +72,7 @@ class FullyShardedDataParallel : NoCopy {
   /// optim/ do.
   std::vector<Tensor> parameters() const;
   /// The group whose ranks share the parameters.
-  const std::shared_ptr<ProcessGroup>& group() const { return group_; }
+  const GroupPtr& group() const { return group_; }
 
   /// Scales the gradients so that their norm over all ranks is at most max_norm. Returns the norm. A collective.
   Tensor clip_grad_norm_(double max_norm, double norm_type = 2);
@@ -119,7 +118,7 @@ class FullyShardedDataParallel : NoCopy {
   FlatParameter* neighbour(size_t unit, int step);
 
   nn::Module& module_;
-  const std::shared_ptr<ProcessGroup> group_;
+  const GroupPtr group_;
   const FullyShardedDataParallelOptions options_;
   Device device_;
   std::vector<Unit> units_;                  // the net's own unit first

@@ -28,10 +28,10 @@ Array exchange_rows(ProcessGroup& group, const Array& x, std::vector<int64_t> se
 struct ShardedLookup final : Node {
   Saved order{this, "order"}, rows{this, "rows"};
   std::vector<int64_t> sent, received;
-  std::shared_ptr<ProcessGroup> group;
+  dist::GroupPtr group;
   std::shared_ptr<detail::RowGradients> gradients;
 
-  Array forward(const Array& weight, const detail::LookupRoute& route, const std::shared_ptr<ProcessGroup>& ranks,
+  Array forward(const Array& weight, const detail::LookupRoute& route, const dist::GroupPtr& ranks,
                 const std::shared_ptr<detail::RowGradients>& to) {
     const Array asked = ops::index_select(weight, 0, route.rows);                  // (M, D)
     const Array found = exchange_rows(*ranks, asked, route.received, route.sent);  // (N, D), in the order of the route

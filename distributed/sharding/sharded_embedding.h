@@ -58,7 +58,7 @@ struct RowGradients {
 /// with rank 0's, so it refuses a net that contains them. Give it the rest of the net.
 class ShardedEmbeddingImpl : public detail::SharedLayer<ShardedEmbeddingImpl, ShardedEmbeddingOptions> {
  public:
-  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  ShardedEmbeddingImpl(const ShardedEmbeddingOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     ShardedEmbeddingImpl::reset();
   }

@@ -296,8 +296,7 @@ Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, P
   return (largest ? part : part.pow(1 / norm_type)).to(norm.dtype());
 }
 
-Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup>& group, double max_norm,
-                       double norm_type) {
+Tensor clip_grad_norm_(const nn::Module& net, const GroupPtr& group, double max_norm, double norm_type) {
   const OpContext context("clip_grad_norm_");
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
@@ -323,7 +322,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup
   return norm;
 }
 
-void save_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
+void save_sharded(const std::string& folder, const nn::Module& net, const GroupPtr& group,
                   const optim::Optimizer* optimizer) {
   const OpContext context("save_sharded");
   GRADUS_CHECK(group, ValueError, "the process group is null");
@@ -331,7 +330,7 @@ void save_sharded(const std::string& folder, const nn::Module& net, const std::s
                           optimizer ? optimizer->state_dict() : optim::StateDict("Key"), parameters_of(optimizer));
 }
 
-void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
+void load_sharded(const std::string& folder, const nn::Module& net, const GroupPtr& group,
                   optim::Optimizer* optimizer) {
   const OpContext context("load_sharded");
   GRADUS_CHECK(group, ValueError, "the process group is null");

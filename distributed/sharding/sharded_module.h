@@ -90,15 +90,14 @@ Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, P
 // collectives.
 
 /// Scales the gradients so that the norm of the whole net's gradient is at most max_norm. Returns the norm.
-Tensor clip_grad_norm_(const nn::Module& net, const std::shared_ptr<ProcessGroup>& group, double max_norm,
-                       double norm_type = 2);
+Tensor clip_grad_norm_(const nn::Module& net, const GroupPtr& group, double max_norm, double norm_type = 2);
 
 /// Writes the net and, if given, its optimizer's state to a folder as a sharded checkpoint.
-void save_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
+void save_sharded(const std::string& folder, const nn::Module& net, const GroupPtr& group,
                   const optim::Optimizer* optimizer = nullptr);
 /// Loads a folder that save_sharded() has written on any number of ranks. If it belongs to another net, throws an
 /// IoError and changes nothing.
-void load_sharded(const std::string& folder, const nn::Module& net, const std::shared_ptr<ProcessGroup>& group,
+void load_sharded(const std::string& folder, const nn::Module& net, const GroupPtr& group,
                   optim::Optimizer* optimizer = nullptr);
 
 // ---- Initial values ----
@@ -122,13 +121,12 @@ namespace gradus::nn::detail {
 /// The common part of layers that the ranks of a group share. Their constructors call reset().
 template <class Layer, class Options>
 struct SharedLayer : Cloneable<Layer>, dist::ShardedModule {
-  SharedLayer(const Options& options_, std::shared_ptr<dist::ProcessGroup> group_)
-      : options(options_), group(std::move(group_)) {
+  SharedLayer(const Options& options_, dist::GroupPtr group_) : options(options_), group(std::move(group_)) {
     GRADUS_CHECK(group, ValueError, "a layer that several ranks share needs a process group");
   }
 
   Options options;
-  std::shared_ptr<dist::ProcessGroup> group;
+  dist::GroupPtr group;
 };
 
 }  // namespace gradus::nn::detail

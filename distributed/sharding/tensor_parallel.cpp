@@ -57,11 +57,11 @@ Exchange partner(Exchange exchange) { return static_cast<Exchange>(static_cast<u
 
 struct ExchangeNode final : Node {
   Exchange exchange = Exchange::copy;
-  std::shared_ptr<ProcessGroup> group;
+  GroupPtr group;
   int dim = 0;
 
   const char* name() const override { return name_of(exchange); }
-  Array forward(const Array& x, Exchange what, int along, const std::shared_ptr<ProcessGroup>& ranks) {
+  Array forward(const Array& x, Exchange what, int along, const GroupPtr& ranks) {
     exchange = what, dim = along, group = ranks;
     switch (what) {
       case Exchange::scatter: {
@@ -83,8 +83,7 @@ struct ExchangeNode final : Node {
   }
 };
 
-Tensor exchanged(Exchange exchange, const Tensor& x, int64_t dim, const std::shared_ptr<ProcessGroup>& group,
-                 Loc where) {
+Tensor exchanged(Exchange exchange, const Tensor& x, int64_t dim, const GroupPtr& group, Loc where) {
   OpScope op(name_of(exchange), where);
   GRADUS_CHECK(group, ValueError, "the process group is null");
   GRADUS_CHECK(x.is_floating_point(), DTypeError, "x must be floating, got ", x.dtype());
@@ -123,27 +122,27 @@ void check_numbers(const Tensor& numbers, int64_t size, const char* what, std::o
 
 }  // namespace
 
-Tensor copy_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where) {
+Tensor copy_to_ranks(const Tensor& x, const GroupPtr& group, Loc where) {
   return exchanged(Exchange::copy, x, 0, group, where);
 }
-Tensor reduce_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where) {
+Tensor reduce_from_ranks(const Tensor& x, const GroupPtr& group, Loc where) {
   return exchanged(Exchange::reduce, x, 0, group, where);
 }
-Tensor scatter_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim, Loc where) {
+Tensor scatter_to_ranks(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where) {
   return exchanged(Exchange::scatter, x, dim, group, where);
 }
-Tensor gather_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim, Loc where) {
+Tensor gather_from_ranks(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where) {
   return exchanged(Exchange::gather, x, dim, group, where);
 }
-Tensor all_gather_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim, Loc where) {
+Tensor all_gather_sequence(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where) {
   return exchanged(Exchange::all_gather_sequence, x, dim, group, where);
 }
-Tensor reduce_scatter_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim, Loc where) {
+Tensor reduce_scatter_sequence(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where) {
   return exchanged(Exchange::reduce_scatter_sequence, x, dim, group, where);
 }
 
-Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const std::shared_ptr<ProcessGroup>& group,
-                              Reduction reduction, int64_t ignore_index, Loc where) {
+Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const GroupPtr& group, Reduction reduction,
+                              int64_t ignore_index, Loc where) {
   OpScope op("parallel_cross_entropy", where);
   GRADUS_CHECK(group, ValueError, "the process group is null");
   Shape rows = logits.sizes();
@@ -175,7 +174,7 @@ namespace gradus::nn {
 namespace {
 
 /// Each rank's share of `count` features, rows or heads. Throws a ValueError if they cannot be shared equally.
-int64_t equal_part(int64_t count, const char* of_what, const std::shared_ptr<dist::ProcessGroup>& group) {
+int64_t equal_part(int64_t count, const char* of_what, const dist::GroupPtr& group) {
   GRADUS_CHECK(count > 0 && count % group->size() == 0, ValueError, count, " ", of_what,
                " cannot be shared equally by ", group->size(), " ranks");
   return count / group->size();
@@ -189,14 +188,12 @@ double weight_bound(int64_t fan_in) {
 double bias_bound(int64_t fan_in) { return 1 / std::sqrt(static_cast<double>(fan_in)); }
 
 /// Prepares x for a layer whose outputs are divided among the ranks.
-Tensor for_all_ranks(const Tensor& x, std::optional<int64_t> sequence_dim,
-                     const std::shared_ptr<dist::ProcessGroup>& group) {
+Tensor for_all_ranks(const Tensor& x, std::optional<int64_t> sequence_dim, const dist::GroupPtr& group) {
   return sequence_dim ? dist::all_gather_sequence(x, group, *sequence_dim, Loc{})
                       : dist::copy_to_ranks(x, group, Loc{});
 }
 /// Sums y of a layer whose inputs are divided among the ranks.
-Tensor sum_of_ranks(const Tensor& y, std::optional<int64_t> sequence_dim,
-                    const std::shared_ptr<dist::ProcessGroup>& group) {
+Tensor sum_of_ranks(const Tensor& y, std::optional<int64_t> sequence_dim, const dist::GroupPtr& group) {
   return sequence_dim ? dist::reduce_scatter_sequence(y, group, *sequence_dim, Loc{})
                       : dist::reduce_from_ranks(y, group, Loc{});
 }

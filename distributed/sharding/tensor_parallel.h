@@ -28,28 +28,24 @@ namespace gradus::dist {
 // memory of their own. A dimension that cannot be divided equally is a ShapeError.
 
 /// y = x, which is the same on all ranks;  dx = sum of all ranks' dy.
-Tensor copy_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where = Loc::current());
+Tensor copy_to_ranks(const Tensor& x, const GroupPtr& group, Loc where = Loc::current());
 /// y = sum of all ranks' x;  dx = dy, which is the same on all ranks.
-Tensor reduce_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, Loc where = Loc::current());
+Tensor reduce_from_ranks(const Tensor& x, const GroupPtr& group, Loc where = Loc::current());
 /// y (…, d / n, …) = this rank's part of x (…, d, …), which is the same on all ranks;  dx = all dy, concatenated.
-Tensor scatter_to_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim = -1,
-                        Loc where = Loc::current());
+Tensor scatter_to_ranks(const Tensor& x, const GroupPtr& group, int64_t dim = -1, Loc where = Loc::current());
 /// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of dy, which is the same on all ranks.
-Tensor gather_from_ranks(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim = -1,
-                         Loc where = Loc::current());
+Tensor gather_from_ranks(const Tensor& x, const GroupPtr& group, int64_t dim = -1, Loc where = Loc::current());
 /// y (…, d n, …) = all ranks' x (…, d, …), concatenated;  dx = this rank's part of the sum of all ranks' dy.
-Tensor all_gather_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
-                           Loc where = Loc::current());
+Tensor all_gather_sequence(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where = Loc::current());
 /// y (…, d / n, …) = this rank's part of the sum of all ranks' x (…, d, …);  dx = all ranks' dy, concatenated.
-Tensor reduce_scatter_sequence(const Tensor& x, const std::shared_ptr<ProcessGroup>& group, int64_t dim,
-                               Loc where = Loc::current());
+Tensor reduce_scatter_sequence(const Tensor& x, const GroupPtr& group, int64_t dim, Loc where = Loc::current());
 
 /// cross_entropy of logits whose classes are divided among the ranks: each rank has (…, C / n), as a
 /// ColumnParallelLinear returns them. The int64 `targets` (…), 0 … C - 1 or ignore_index, must be the same on all
 /// ranks, and so is the loss. No rank holds more than its part. For each row, the ranks exchange three numbers (the
 /// largest logit, the sum of the exponentials and the target's logit), and nothing in the backward pass. Half types are
 /// computed in float32. A target that is not a class is an IndexError on the CPU, and gives NaN on other devices.
-Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const std::shared_ptr<ProcessGroup>& group,
+Tensor parallel_cross_entropy(const Tensor& logits, const Tensor& targets, const GroupPtr& group,
                               Reduction reduction = Reduction::mean, int64_t ignore_index = -100,
                               Loc where = Loc::current());
 
@@ -73,7 +69,7 @@ struct ColumnParallelLinearOptions {
 /// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's from rank * out /
 /// n on.
 struct ColumnParallelLinearImpl : detail::SharedLayer<ColumnParallelLinearImpl, ColumnParallelLinearOptions> {
-  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     ColumnParallelLinearImpl::reset();
   }
@@ -101,7 +97,7 @@ struct RowParallelLinearOptions {
 /// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's from rank *
 /// in / n on. `bias` (out) is whole on every rank.
 struct RowParallelLinearImpl : detail::SharedLayer<RowParallelLinearImpl, RowParallelLinearOptions> {
-  RowParallelLinearImpl(const RowParallelLinearOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  RowParallelLinearImpl(const RowParallelLinearOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     RowParallelLinearImpl::reset();
   }
@@ -126,7 +122,7 @@ struct VocabParallelEmbeddingOptions {
 /// or int32 indices (…), the same on all ranks, to (…, embedding_dim), the sum of what all ranks find. An index outside
 /// of the table is an IndexError on the CPU, and gives zeros on other devices.
 struct VocabParallelEmbeddingImpl : detail::SharedLayer<VocabParallelEmbeddingImpl, VocabParallelEmbeddingOptions> {
-  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  VocabParallelEmbeddingImpl(const VocabParallelEmbeddingOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     VocabParallelEmbeddingImpl::reset();
   }
@@ -152,7 +148,7 @@ struct ParallelSelfAttentionOptions {
 /// `in_proj_weight` (3 E / n, E) and `in_proj_bias` (3 E / n) are the rows of MultiheadAttention's for the queries,
 /// keys and values of this rank's heads. `out_proj` is a RowParallelLinear.
 struct ParallelSelfAttentionImpl : detail::SharedLayer<ParallelSelfAttentionImpl, ParallelSelfAttentionOptions> {
-  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  ParallelSelfAttentionImpl(const ParallelSelfAttentionOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     ParallelSelfAttentionImpl::reset();
   }
@@ -168,7 +164,7 @@ GRADUS_MODULE(ParallelSelfAttention);
 /// LayerNorm of activations that are divided along the sequence. `weight` and `bias` are whole on every rank, and their
 /// gradients are summed over the ranks.
 struct SequenceParallelLayerNormImpl : detail::SharedLayer<SequenceParallelLayerNormImpl, LayerNormOptions> {
-  SequenceParallelLayerNormImpl(const LayerNormOptions& options_, std::shared_ptr<dist::ProcessGroup> group_)
+  SequenceParallelLayerNormImpl(const LayerNormOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
     SequenceParallelLayerNormImpl::reset();
   }

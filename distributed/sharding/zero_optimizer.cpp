@@ -7,8 +7,7 @@
 
 namespace gradus::dist {
 
-ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group,
-                                                 const Make& make)
+ZeroRedundancyOptimizer::ZeroRedundancyOptimizer(nn::Module& module, GroupPtr group, const Make& make)
     : module_(module), flat_(trained_parameters(module), std::move(group), {.keep_whole = true}),
       parts_(flat_.own_parts()),
       watched_(module, {.wrapper = "ZeroRedundancyOptimizer", .may_freeze = true, .may_move = true}) {

@@ -27,9 +27,9 @@ class ZeroRedundancyOptimizer {
   /// Shards the parameters of `module` that require gradients. They must have one dtype and device, and the same values
   /// on all ranks. `make` gets this rank's parts, one for each parameter of which it owns elements. It must return an
   /// optimizer of these parts that treats all elements alike.
-  ZeroRedundancyOptimizer(nn::Module& module, std::shared_ptr<ProcessGroup> group, const Make& make);
+  ZeroRedundancyOptimizer(nn::Module& module, GroupPtr group, const Make& make);
   template <class M>
-  ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, std::shared_ptr<ProcessGroup> group, const Make& make)
+  ZeroRedundancyOptimizer(const nn::ModuleHolder<M>& module, GroupPtr group, const Make& make)
       : ZeroRedundancyOptimizer(*module, std::move(group), make) {}
 
   /// Updates the parameters. A collective. The gradient of a parameter without one counts as 0. Throws an AutogradError

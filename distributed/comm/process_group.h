@@ -223,8 +223,8 @@ inline GroupPtr keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<vo
           }};
 }
 
-/// Returns the bytes of rank `root` on all ranks, whose own bytes may be more or fewer. They pass through `device`, which
-/// the group must serve.
+/// Returns the bytes of rank `root` on all ranks, whose own bytes may be more or fewer. They pass through `device`, a
+/// device that the group serves.
 std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, int root, Device device);
 
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of

@@ -55,8 +55,8 @@ class DistributedDataParallel : NoCopy {
   /// The group over which gradients are averaged.
   const GroupPtr& group() const { return group_; }
 
-  /// While the result of no_sync() exists, backward() adds up gradients on each rank separately. The first backward() after its end
-  /// averages the sums.
+  /// While the result of no_sync() exists, backward() adds up gradients on each rank separately. The first backward()
+  /// after its end averages the sums.
   using NoSync = ScopedValue<bool>;
   [[nodiscard]] NoSync no_sync() { return {synchronizes_, false}; }
 

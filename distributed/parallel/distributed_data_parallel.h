@@ -55,10 +55,12 @@ class DistributedDataParallel : NoCopy {
   /// The group over which gradients are averaged.
   const GroupPtr& group() const { return group_; }
 
-  /// While the result of no_sync() exists, backward() adds up gradients on each rank separately. The first backward()
+  /// While this object exists, backward() adds up gradients on each rank separately. The first backward()
   /// after its end averages the sums.
-  using NoSync = ScopedValue<bool>;
-  [[nodiscard]] NoSync no_sync() { return {synchronizes_, false}; }
+  struct NoSync : ScopedValue<bool> {
+    explicit NoSync(DistributedDataParallel& ddp) : ScopedValue(ddp.synchronizes_, false) {}
+  };
+  [[nodiscard]] NoSync no_sync() { return NoSync(*this); }
 
   /// The factor by which a rank with `samples` samples multiplies its mean loss in a step in which all ranks together
   /// have `global_samples`. The average over the ranks is then the mean over all samples. The factor is 1 if all ranks

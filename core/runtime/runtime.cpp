@@ -76,11 +76,12 @@ std::string format_bytes(int64_t bytes) {
 Device::Device(std::string_view text) {
   const std::string_view kind = text.substr(0, text.find(':'));
   const bool is_cuda = kind == "cuda";
-  std::optional<int> number = is_cuda ? -1 : 0;
-  if (kind.size() < text.size()) number = io::parse_number<uint8_t>(text.substr(kind.size() + 1));
-  const bool is_known = is_cuda ? number < 100 : kind == "cpu" && number == 0;
-  GRADUS_CHECK(number && is_known, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
-  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, *number);
+  constexpr uint8_t kMost = 100;
+  int number = is_cuda ? -1 : 0;
+  if (kind.size() < text.size()) number = io::parse_number<uint8_t>(text.substr(kind.size() + 1)).value_or(kMost);
+  const bool is_known = is_cuda ? number < kMost : kind == "cpu" && number == 0;
+  GRADUS_CHECK(is_known, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
+  *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, number);
 }
 
 std::string Device::str() const {

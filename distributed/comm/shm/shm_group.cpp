@@ -10,7 +10,7 @@ namespace gradus::dist {
 namespace {
 
 constexpr size_t kMailBytes = 64 << 10;
-constexpr uint32_t kLayoutVersion = 2;
+constexpr uint32_t kLayoutVersion = 3;
 /// How often a sleeping rank checks whether the ranks it waits for are alive.
 constexpr Milliseconds kPollInterval{20};
 /// A rank that waits for others changes its heartbeat at least once in this time.
@@ -73,6 +73,8 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
   uint64_t digest[2];                // hashes of `call`, in the cache line that other ranks read anyway for `fences`
   alignas(64) CallRecord call[2];    // the last two calls
+  std::array<std::byte, 2304>
+      failure;  // begins with what encode() has written, once `failed` of the Header names the rank
 };
 
 /// A queue of at most two pieces of messages from one rank to another. `written` and `read` count the pieces so far.
@@ -85,9 +87,8 @@ struct alignas(64) ShmGroup::Mailbox {
 
 struct alignas(64) ShmGroup::Header {
   uint32_t layout, size;
-  std::atomic<uint32_t> sleepers;       // number of ranks that may be sleeping
-  std::atomic<uint32_t> failed;         // 1 while the failure is being written, then 2
-  std::array<std::byte, 2304> failure;  // begins with what encode() has written
+  std::atomic<uint32_t> sleepers;  // number of ranks that may be sleeping
+  std::atomic<uint32_t> failed;    // 1 + the rank that announced the first failure; 0 if there is none
 };
 
 ShmGroup::Header& ShmGroup::header() const { return *reinterpret_cast<Header*>(memory_.data()); }
@@ -149,17 +150,16 @@ void ShmGroup::advance(std::atomic<uint32_t>& word) {
 }
 
 void ShmGroup::check_failure() {
-  if (header().failed.load() == 0) return;
-  while (header().failed.load() == 1) pause();  // the failure is being written
-  throw CollectiveError(decode_failure(header().failure));
+  const uint32_t failed = header().failed.load();
+  if (failed > 0) throw CollectiveError(decode_failure(line(static_cast<int>(failed) - 1).failure));
 }
 
 void ShmGroup::announce(const CommStatus& failure) noexcept {
-  const io::Bytes encoded = encode(failure);
+  if (announced_.exchange(true)) return;
+  // A rank that is killed before the last line has announced nothing, and the others notice that its process ended.
+  std::ranges::copy(encode(failure), line(rank()).failure.begin());
   uint32_t none = 0;
-  if (!header().failed.compare_exchange_strong(none, 1)) return;
-  std::ranges::copy(encoded, header().failure.begin());
-  header().failed.store(2);
+  header().failed.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1);
   // Sleeping ranks poll the failure every kPollInterval, so they need not be woken.
 }
 

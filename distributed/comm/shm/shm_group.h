@@ -6,6 +6,8 @@
 // passed a later fence, and therefore have read the slot.
 #pragma once
 
+#include <atomic>
+
 #include <gradus/distributed/comm/host_group.h>
 #include <gradus/distributed/comm/shm/shared_memory.h>
 #include <gradus/distributed/comm/store/store.h>
@@ -108,6 +110,7 @@ class ShmGroup final : public HostGroup {
   Place place_;  // where the array of the current call is
   uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
   bool spins_ = false;
+  std::atomic<bool> announced_ = false;  // the process has announced a failure
 };
 
 }  // namespace gradus::dist

@@ -133,7 +133,7 @@ def functions(text):
 
 def types(text):
     """Classes and module holders that the headers define."""
-    return set(re.findall(r"(?:class|struct|using|GRADUS_MODULE\()\s*(\w+)", text))
+    return set(re.findall(r"(?:class|struct|using|GRADUS_(?:MODULE|LAYER)\()\s*(\w+)", text))
 
 
 def read_names(text):

@@ -1,5 +1,5 @@
-// The program gradus-run: runs attempts of a job on this machine until one succeeds. Worker (job.h) starts the processes
-// of an attempt.
+// The program gradus-run: runs attempts of a job on this machine until one succeeds. Worker (job.h) starts the
+// processes of an attempt.
 #pragma once
 
 #include <vector>

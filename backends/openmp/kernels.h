@@ -214,9 +214,10 @@ struct NhwcProductArgs {
   FetchAhead* ahead = nullptr;  ///< memory that the call prefetches; the call advances its places
 };
 
-/// out[m * tile_columns + j] += sum over the pixels of the box of x_pixel[m] * dy_pixel[j] for m < rows and j < columns,
-/// which are at most Kernels::tile_rows and tile_columns. x_pixel and dy_pixel point to the channels of the pixel. With
-/// `depthwise`, m counts taps instead of channels, and the factor of dy_pixel[j] is x_pixel[m * x_row + j].
+/// out[m * tile_columns + j] += sum over the pixels of the box of x_pixel[m] * dy_pixel[j] for m < rows and
+/// j < columns, which are at most Kernels::tile_rows and tile_columns. x_pixel and dy_pixel point to the channels of
+/// the pixel. With `depthwise`, m counts taps instead of channels, and the factor of dy_pixel[j] is
+/// x_pixel[m * x_row + j].
 template <class T>
 struct NhwcGradientArgs {
   PixelBox box;

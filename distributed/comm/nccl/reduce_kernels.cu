@@ -71,8 +71,8 @@ __device__ void store_part(T* y, size_t part, size_t count, const uint4& value) 
   for (size_t k = 0; k < kElements && begin + k < count; ++k) y[begin + k] = reinterpret_cast<const T*>(&value)[k];
 }
 
-/// Number of parts, of kPartBytes each, that a block sums at a time: 4 for each thread, or 2 for types of less than four
-/// bytes, whose parts have more elements.
+/// Number of parts, of kPartBytes each, that a block sums at a time: 4 for each thread, or 2 for types of less than
+/// four bytes, whose parts have more elements.
 template <class T>
 constexpr size_t kPartsOfBlock = (sizeof(T) < 4 ? 2 : 4) * kThreads;
 

@@ -21,6 +21,14 @@ std::string shortened(std::string_view text) {
   return result.append("[... ").append(std::to_string(text.size())).append(" bytes ...]").append(text.substr(end));
 }
 
+// Messages are put together rarely but in many places, so these functions are not inline.
+Message& Message::operator<<(std::string_view text) {
+  text_.append(shortened(text));
+  return *this;
+}
+Message& Message::append(long long value) { return *this << std::to_string(value); }
+Message& Message::append(unsigned long long value) { return *this << std::to_string(value); }
+
 Message& Message::operator<<(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.6g", value);

@@ -101,7 +101,7 @@ std::string shortened(std::string_view text);
 class Message {
  public:
   // clang-format off
-  Message& operator<<(std::string_view text) { text_.append(shortened(text)); return *this; }
+  Message& operator<<(std::string_view text);
   Message& operator<<(const std::string& text) { return *this << std::string_view(text); }
   Message& operator<<(const char* text) { return *this << std::string_view(text); }
   Message& operator<<(char c) { text_.push_back(c); return *this; }
@@ -111,13 +111,15 @@ class Message {
   Message& operator<<(double value);
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>) Message& operator<<(T value) {
-    text_.append(std::to_string(value));
-    return *this;
+    if constexpr (std::is_signed_v<T>) return append(static_cast<long long>(value));
+    else return append(static_cast<unsigned long long>(value));
   }
   bool empty() const { return text_.empty(); }
   std::string take() && { return std::move(text_); }
 
  private:
+  Message& append(long long value);
+  Message& append(unsigned long long value);
   std::string text_;
 };
 

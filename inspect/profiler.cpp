@@ -23,7 +23,13 @@ using Kind = ObservedEvent::Kind;
 /// Observes events and collects the data of a Profiler.
 struct Profiler::State final : Observer {
   using Key = std::tuple<std::string, std::string, std::string>;  // name, backend, implementation
-  using Rows = std::map<Key, Row, std::less<>>;                   // std::less<> also compares tuples of string views
+  using KeyView = std::tuple<std::string_view, std::string_view, std::string_view>;
+  /// Compares keys as string views, so that a lookup copies no strings.
+  struct KeyOrder {
+    using is_transparent = void;
+    bool operator()(const KeyView& a, const KeyView& b) const { return a < b; }
+  };
+  using Rows = std::map<Key, Row, KeyOrder>;
 
   /// An event that has begun but not ended.
   struct Frame {
@@ -97,8 +103,7 @@ size_t Profiler::State::module_number(const std::string& path) {
 }
 
 Profiler::Row& Profiler::State::row(Rows& rows, const ObservedEvent& event) {
-  const std::tuple<std::string_view, std::string_view, std::string_view> key(event.name, event.backend,
-                                                                             event.implementation);
+  const KeyView key(event.name, event.backend, event.implementation);
   const auto found = rows.find(key);
   if (found != rows.end()) return found->second;
   return rows.emplace(Key(key), Row{event.name, event.backend, event.implementation}).first->second;

@@ -22,71 +22,85 @@ DType dtype_of_code(int code, const std::string& name) {
               "; known are 8 (unsigned byte), 12 (int32), 13 (float32) and 14 (float64)");
 }
 
-struct IdxHeader {
-  DType dtype;
-  Shape shape;
-  size_t size;          // of the header itself
-  uint64_t data_bytes;  // that the elements need
-};
-
-// Parses the header at the beginning of a file, of which `start` may have only the first bytes.
-IdxHeader parse_header(io::ByteSpan start, const std::string& name) {
-  const bool has_type = start.size() >= 4 && start[0] == std::byte{0} && start[1] == std::byte{0};
-  GRADUS_CHECK(has_type, IoError, "'", name, "' is not an IDX file: it does not begin with two zero bytes and a type",
-               io::described(start));
-  const DType dtype = dtype_of_code(static_cast<int>(start[2]), name);
-  const size_t ndim = static_cast<size_t>(start[3]), size = 4 + 4 * ndim;
-  GRADUS_CHECK(ndim <= kMaxDims, IoError, "'", name, "' has ", ndim, " dimensions, at most ", kMaxDims,
-               " are supported");
-  GRADUS_CHECK(size <= start.size(), IoError, "'", name, "' is truncated in its header");
-  Shape shape;
-  for (size_t i = 4; i < size; i += 4) shape.push_back(io::read_big_endian<uint32_t>(&start[i]));
-  const std::optional<uint64_t> data_bytes = io::byte_count(shape, dtype);
-  GRADUS_CHECK(data_bytes, IoError, "'", name, "': shape ", shape, " is too large for this machine");
-  return {dtype, shape, size, *data_bytes};
-}
-
-// Decompresses a gzipped file, but no more than one byte beyond the size that its header implies.
-io::Bytes unpacked(io::ByteSpan bytes, const std::string& name) {
-  io::GzipReader reader(bytes, name);
-  io::Bytes data(4 + 4 * kMaxDims);
-  data.resize(reader.read(data.data(), data.size()));
-  const IdxHeader header = parse_header(data, name);
-  const uint64_t wanted = header.size + header.data_bytes;
-  const uint64_t most = std::min(io::kReadLimit, uint64_t{io::kMostDeflateRatio} * bytes.size());
-  GRADUS_CHECK(header.data_bytes <= most, IoError, "'", name, "': shape ", header.shape, " of ", header.dtype,
-               " needs ", header.data_bytes, " bytes of data, the file has at most ", most);
-  constexpr uint64_t kSmall = uint64_t{1} << 24;  // up to this size, the trailer is not checked in advance
-  const std::optional<uint32_t> size = wanted > kSmall ? reader.size_in_trailer() : std::nullopt;
-  GRADUS_CHECK(!size || *size == static_cast<uint32_t>(wanted), IoError, "'", name, "' announces ", wanted,
-               " bytes, but its gzip trailer says ", *size, " (modulo 2^32): it is damaged or truncated");
-  // The memory grows as data arrive, because the header of a damaged file may announce far too many.
-  for (size_t had = 0; had != data.size() && data.size() <= wanted;) {
-    had = data.size();
-    data.resize(std::min<uint64_t>(wanted + 1, 2 * had + (size_t{1} << 20)));
-    data.resize(had + reader.read(&data[had], data.size() - had));
+// Reads the next `bytes` bytes, or fewer at the end of the data. Allocates memory little by little as data arrive,
+// because `bytes` comes from the header of a file that may be damaged, and may be far too large.
+template <class Read>
+io::Bytes read_growing(Read& read, size_t bytes) {
+  constexpr size_t kFirst = size_t{1} << 20;
+  io::Bytes data;
+  while (data.size() < bytes) {
+    const size_t had = data.size(), more = std::min(bytes - had, std::max(had, kFirst));
+    data.resize(had + more);
+    data.resize(had + read(data.data() + had, more));
+    if (data.size() < had + more) break;
   }
   return data;
+}
+
+// Parses the array of an IDX file. read(to, bytes) reads the next bytes and returns their number; the whole file has at
+// most `most_bytes`. is_size(bytes) is called with the size that the header implies. It returns true if memory of this
+// size may be allocated before the data are read, and throws if the file cannot have this size.
+template <class Read, class IsSize>
+Array parse(Read read, uint64_t most_bytes, const IsSize& is_size, const std::string& name) {
+  std::byte header[4 + 4 * kMaxDims];
+  GRADUS_CHECK(read(header, 4) == 4 && header[0] == std::byte{0} && header[1] == std::byte{0}, IoError, "'", name,
+               "' is not an IDX file: it does not begin with two zero bytes and a type", io::described(header));
+  const DType dtype = dtype_of_code(static_cast<int>(header[2]), name);
+  const size_t ndim = static_cast<size_t>(header[3]);
+  GRADUS_CHECK(ndim <= kMaxDims, IoError, "'", name, "' has ", ndim, " dimensions, at most ", kMaxDims,
+               " are supported");
+  GRADUS_CHECK(read(header + 4, 4 * ndim) == 4 * ndim, IoError, "'", name, "' is truncated in its header");
+
+  Shape shape;
+  for (size_t i = 0; i < ndim; ++i) shape.push_back(io::read_big_endian<uint32_t>(&header[4 + 4 * i]));
+  const std::optional<uint64_t> wanted = io::byte_count(shape, dtype);
+  GRADUS_CHECK(wanted, IoError, "'", name, "': shape ", shape, " is too large for this machine");
+  const uint64_t data_bytes = *wanted;
+  GRADUS_CHECK(data_bytes <= most_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has at most ", most_bytes);
+
+  const bool is_known = is_size(4 + 4 * ndim + data_bytes);
+  io::Bytes data;
+  if (!is_known) data = read_growing(read, data_bytes);
+  const Array array = !is_known && data.size() < data_bytes ? Array() : Array::empty(shape, dtype);
+  const size_t got = is_known ? read(array.data(), data_bytes) : data.size();
+  GRADUS_CHECK(got == data_bytes, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has ", got);
+  std::ranges::copy(data, static_cast<std::byte*>(array.data()));
+  std::byte more;
+  GRADUS_CHECK(read(&more, 1) == 0, IoError, "'", name, "': shape ", shape, " of ", dtype, " needs ", data_bytes,
+               " bytes of data, the file has more");
+  io::convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(dtype), std::endian::big);
+  return array;
 }
 
 }  // namespace
 
 Array parse_idx(io::ByteSpan bytes, const std::string& name) {
-  const IdxHeader header = parse_header(bytes, name);
-  const io::ByteSpan data = bytes.subspan(header.size);
-  const std::string size = data.size() > header.data_bytes ? "more" : std::to_string(data.size());
-  GRADUS_CHECK(data.size() == header.data_bytes, IoError, "'", name, "': shape ", header.shape, " of ", header.dtype,
-               " needs ", header.data_bytes, " bytes of data, the file has ", size);
-  const Array array = Array::empty(header.shape, header.dtype);
-  std::ranges::copy(data, static_cast<std::byte*>(array.data()));
-  io::convert_byte_order(array.data(), static_cast<size_t>(array.numel()), size_of(header.dtype), std::endian::big);
-  return array;
+  const auto read = [rest = bytes](void* to, size_t count) mutable {
+    count = std::min(count, rest.size());
+    std::copy_n(rest.begin(), count, static_cast<std::byte*>(to));
+    rest = rest.subspan(count);
+    return count;
+  };
+  return parse(
+      read, bytes.size(), [](uint64_t) { return true; }, name);
 }
 
 Array read_idx(const std::string& path) {
-  io::Bytes bytes = io::read_file(path);
-  if (io::is_gzip(bytes)) bytes = unpacked(bytes, path);
-  return parse_idx(bytes, path);
+  const io::Bytes bytes = io::read_file(path);
+  if (!io::is_gzip(bytes)) return parse_idx(bytes, path);
+  io::GzipReader reader(bytes, path);
+  constexpr uint64_t kSmall = uint64_t{1} << 24;  // up to this size, memory is allocated without checking the trailer
+  const auto is_size = [&](uint64_t wanted) {
+    if (wanted <= kSmall) return true;
+    const std::optional<uint32_t> size = reader.size_in_trailer();
+    GRADUS_CHECK(!size || *size == static_cast<uint32_t>(wanted), IoError, "'", path, "' announces ", wanted,
+                 " bytes, but its gzip trailer says ", *size, " (modulo 2^32): it is damaged or truncated");
+    return size.has_value();
+  };
+  return parse([&](void* to, size_t count) { return reader.read(to, count); },
+               std::min(io::kReadLimit, uint64_t{io::kMostDeflateRatio} * bytes.size()), is_size, path);
 }
 
 namespace datasets {

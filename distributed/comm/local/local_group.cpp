@@ -84,7 +84,8 @@ void LocalTransport::receive(const Transfer& transfer, const Descriptor& descrip
   auto& inboxes = world_->rank(rank_).inbox;
   auto& inbox = inboxes[static_cast<size_t>(transfer.peer)];
   const auto ready = [&] {
-    for (const auto& [sender, messages] : inboxes)  // has any rank sent a message of a different call with this number?
+    // Any rank, not only the peer, may have sent a message of a different call with this number.
+    for (const auto& [sender, messages] : inboxes)
       if (!messages.empty() && contradicts(messages.front().descriptor, descriptor))
         throw CollectiveError(mismatch(static_cast<int>(sender), messages.front().descriptor, rank_, descriptor));
     return !inbox.empty() || !world_->failure_.ok() || peer.lost || peer.left;

@@ -60,7 +60,8 @@ namespace detail {
 /// The name of T without its namespaces: "MatMul" for gradus::(anonymous namespace)::MatMul.
 template <class T>
 const char* node_name() {
-  static const std::string name = platform::unqualified(platform::demangled(typeid(T)));
+  // Never destroyed, because nodes and observers keep the pointer.
+  static const std::string& name = *new std::string(platform::unqualified(platform::demangled(typeid(T))));
   return name.c_str();
 }
 
@@ -235,9 +236,10 @@ class HalfInputs {
  private:
   void note(const Tensor& x) {
     if (!x.defined() || !is_floating(x.dtype())) return;
-    any_ = any_ || is_half(x.dtype()) || is_half(op_.type_of(x));
+    const DType own = op_.type_of(x);
+    any_ = any_ || is_half(x.dtype()) || is_half(own);
     std::optional<DType>& type = x.dim() > 0 ? arrays_ : scalars_;
-    type = promote_types(type.value_or(op_.type_of(x)), op_.type_of(x));
+    type = promote_types(type.value_or(own), own);
   }
   void note(const TensorList& list) {
     for (const Tensor& x : list) note(x);

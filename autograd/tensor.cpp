@@ -137,8 +137,10 @@ void Tensor::retain_grad() const {
 }
 
 bool Tensor::retains_grad() const {
-  const detail::ObjectLock lock(meta_of(*this));
-  return meta_of(*this) && impl_->meta->retains_grad;
+  const AutogradMeta* const meta = meta_of(*this);
+  if (!meta) return false;
+  const detail::ObjectLock lock(meta);
+  return meta->retains_grad;
 }
 
 void Tensor::backward(const Tensor& gradient, std::optional<bool> retain_graph, bool create_graph,

@@ -42,6 +42,7 @@ Labels parse_term(std::string_view term, std::string_view equation) {
 
 // Replaces the ellipsis in `labels` by the labels of its `count` dimensions.
 Labels with_ellipsis(Labels labels, int count) {
+  static_assert(kMaxDims == 8, "the string below has a digit for each dimension");
   const size_t dots = labels.find(kEllipsis);
   if (dots != Labels::npos) labels.replace(dots, 1, "76543210", static_cast<size_t>(kMaxDims - count), Labels::npos);
   return labels;

@@ -342,8 +342,6 @@ Tensor Tensor::diagonal(int64_t offset, int64_t dim1, int64_t dim2, Loc where) c
   return apply_view<Diagonal>(op, *this, std::clamp(offset, -sizes()[first], sizes()[second]), first, second);
 }
 
-// ---- Functions that are not methods ----
-
 Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) const {
   OpScope op("movedim", where);
   GRADUS_CHECK(source.size() == destination.size(), ShapeError, "sources ", source, " and destinations ", destination,
@@ -361,6 +359,8 @@ Tensor Tensor::movedim(IntArrayRef source, IntArrayRef destination, Loc where) c
   }
   return permute(order);
 }
+
+// ---- Functions that are not methods ----
 
 Tensor broadcast_to(const Tensor& x, IntArrayRef size, Loc where) {
   OpScope op("broadcast_to", where);

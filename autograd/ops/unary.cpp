@@ -169,6 +169,8 @@ Tensor clamp(const Tensor& x, std::optional<Operand> min, std::optional<Operand>
   if (how.fractions && !is_floating(x.dtype())) return clamp(x.to(kFloat), min, max);
   return apply<Unary>(op, x, UnaryOp::clamp, how.args);
 }
+Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
+Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
 
 // ---- Compositions ----
 
@@ -208,9 +210,6 @@ Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool 
 }
 
 // ---- In place ----
-
-Tensor clamp_min(const Tensor& x, const Operand& min) { return clamp(x, min, {}, min.where); }
-Tensor clamp_max(const Tensor& x, const Operand& max) { return clamp(x, {}, max, max.where); }
 
 const Tensor& Tensor::clamp_(std::optional<Operand> min, std::optional<Operand> max, Loc where) const {
   OpScope op("clamp_", where);

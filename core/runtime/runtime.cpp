@@ -76,10 +76,10 @@ std::string format_bytes(int64_t bytes) {
 Device::Device(std::string_view text) {
   const std::string_view kind = text.substr(0, text.find(':'));
   const bool is_cuda = kind == "cuda";
-  constexpr uint8_t kMost = 100;
+  constexpr uint8_t kInvalid = 100;  // an index has at most two digits
   int number = is_cuda ? -1 : 0;
-  if (kind.size() < text.size()) number = io::parse_number<uint8_t>(text.substr(kind.size() + 1)).value_or(kMost);
-  const bool is_known = is_cuda ? number < kMost : kind == "cpu" && number == 0;
+  if (kind.size() < text.size()) number = io::parse_number<uint8_t>(text.substr(kind.size() + 1)).value_or(kInvalid);
+  const bool is_known = text.size() <= kind.size() + 3 && (is_cuda ? number < kInvalid : kind == "cpu" && number == 0);
   GRADUS_CHECK(is_known, ValueError, "unknown device '", text, "': use \"cpu\", \"cuda\" or \"cuda:N\"");
   *this = Device(is_cuda ? DeviceType::cuda : DeviceType::cpu, number);
 }

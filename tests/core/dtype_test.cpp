@@ -157,6 +157,6 @@ TEST_CASE("devices parse and print") {
   CHECK(Device("cuda:12").index() == 12);
   CHECK(Device("cuda:1").str() == "cuda:1");
   CHECK(Device("cpu").str() == "cpu");
-  for (const char* wrong : {"", "gpu", "cuda:", "cuda:x", "cuda:-1", "cuda:123", "cpu:1", "CPU"})
+  for (const char* wrong : {"", "gpu", "cuda:", "cuda:x", "cuda:007", "cuda:-1", "cuda:123", "cpu:1", "CPU"})
     CHECK_THROWS_WITH(Device(wrong), contains("unknown device"));
 }

@@ -179,13 +179,14 @@ void HostGroup::execute(Job& job) noexcept {
 void HostGroup::run_staged(const Job& job, const Range& range, const Deadline& deadline) {
   const Device device = job.in.defined() ? job.in.device() : job.out.device();
   std::list<std::shared_ptr<Staging>> borrowed;
-  std::unique_lock lock(mutex_);
-  auto found = std::ranges::find(staging_, device, &Staging::device);
-  if (found == staging_.end()) found = staging_.insert(found, std::make_shared<Staging>(device, rank(), size()));
-  borrowed.splice(borrowed.end(), staging_, found);
-  lock.unlock();
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find(staging_, device, &Staging::device);
+    if (found != staging_.end()) borrowed.splice(borrowed.end(), staging_, found);
+  }
+  if (borrowed.empty()) borrowed.push_back(std::make_shared<Staging>(device, rank(), size()));
   const std::shared_ptr<void> at_end(nullptr, [&](void*) {
-    lock.lock();
+    const std::lock_guard lock(mutex_);
     staging_.splice(staging_.end(), borrowed);
   });
   borrowed.front()->run(job.call, range, job.in, job.out, *job.ready, deadline,

@@ -244,6 +244,8 @@ std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, in
   Array bytes = ops::zeros({sent}, DType::u8);
   std::copy_n(own.begin(), std::min(size, sent), static_cast<std::byte*>(bytes.data()));
   bytes = from_root(bytes);
+  // Over NCCL, a broadcast that is aborted ends without an exception.
+  if (const CommStatus failure = group.status(); !failure.ok()) throw CollectiveError(failure);
   const auto* const begin = static_cast<const std::byte*>(bytes.data());
   return {begin, begin + sent};
 }

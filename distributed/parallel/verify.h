@@ -70,7 +70,8 @@ class TrainingComparison {
   /// Call this before the first step, when all ranks have their initial weights, and after each step of the optimizer,
   /// while the gradients still exist. After a step, `loss` is the mean over this rank's `samples`, and any number if
   /// there are none. Rank 0 keeps all tensors in host memory until they have been compared.
-  void observe(nn::Module& model, double loss = 0, int64_t samples = 0);
+  void observe(nn::Module& model, double loss, int64_t samples);
+  void observe(nn::Module& model) { observe(model, 0, 0); }
   /// Ends the training over ranks. Returns true on rank 0, where observe() from now on watches the training in one
   /// process and compares it. The other ranks stay in this call, wait for each step at most the group's timeout, and
   /// get false.

@@ -22,8 +22,10 @@ ncclDataType_t nccl_type(DType dtype) {
     case DType::bf16: return ncclBfloat16;
     case DType::i64: return ncclInt64;
     case DType::i32: return ncclInt32;
-    default: return ncclUint8;
+    case DType::u8:
+    case DType::boolean: break;
   }
+  return ncclUint8;
 }
 
 ncclRedOp_t nccl_op(DType dtype, ReduceKind kind) {

@@ -110,7 +110,7 @@ PeerMemory::~PeerMemory() {
   // the memory is freed only when the process ends.
   bool closed = true;
   try {
-    values_of_ranks(*store_, "peers/closed", "1", peers_.rank, peers_.size, kEndTime);
+    wait_for_ranks(*store_, "peers/closed", "1", peers_.rank, peers_.size, kEndTime);
   } catch (const CommError&) { closed = false; }
   if (closed && peers_.memory[peers_.rank] != nullptr) succeeds(cudaFree(peers_.memory[peers_.rank]));
   if (stopped_ != nullptr) succeeds(cudaFreeHost(stopped_));

@@ -37,6 +37,9 @@ void for_pieces(size_t count, size_t piece, F&& body) {
   for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
 }
 
+/// The longest message of a failure, and room for it and for what encode() puts before it: two numbers and a length.
+constexpr size_t kFailureMessage = 2048, kFailureBytes = kFailureMessage + 256;
+
 /// The slots begin at a multiple of this in the shared memory, as do the ranks' parts of a bucket.
 constexpr size_t kPageBytes = 4096;
 
@@ -73,8 +76,7 @@ struct alignas(64) ShmGroup::RankLine {
   std::atomic<uint32_t> heartbeats;  // grows while the rank waits for others
   uint64_t digest[2];                // hashes of `call`, in the cache line that other ranks read anyway for `fences`
   alignas(64) CallRecord call[2];    // the last two calls
-  std::array<std::byte, 2304>
-      failure;  // begins with what encode() has written, once `failed` of the Header names the rank
+  std::array<std::byte, kFailureBytes> failure;  // what encode() has written, once Header::failed names the rank
 };
 
 /// A queue of at most two pieces of messages from one rank to another. `written` and `read` count the pieces so far.
@@ -129,7 +131,7 @@ ShmGroup::ShmGroup(std::shared_ptr<Store> store, int rank, int size, const ShmOp
                  ", or they run different versions of gradus");
   }
   line(rank).pid = getpid();
-  values_of_ranks(*store_, store_key_, "", rank, size, options.timeout);
+  wait_for_ranks(*store_, store_key_, "", rank, size, options.timeout);
   for (int r = 0; r < size; ++r) processes_.emplace_back(line(r).pid);
 
   cpu_set_t cores;
@@ -157,7 +159,7 @@ void ShmGroup::check_failure() {
 void ShmGroup::announce(const CommStatus& failure) noexcept {
   if (announced_.exchange(true)) return;
   // A rank that is killed before the last line has announced nothing, and the others notice that its process ended.
-  std::ranges::copy(encode(failure), line(rank()).failure.begin());
+  std::ranges::copy(encode(failure, kFailureMessage), line(rank()).failure.begin());
   uint32_t none = 0;
   header().failed.compare_exchange_strong(none, static_cast<uint32_t>(rank()) + 1);
   // Sleeping ranks poll the failure every kPollInterval, so they need not be woken.

@@ -110,7 +110,7 @@ class ShmGroup final : public HostGroup {
   Place place_;  // where the array of the current call is
   uint32_t fences_ = 0, calls_ = 0, pieces_ = 0;
   bool spins_ = false;
-  std::atomic<bool> announced_ = false;  // the process has announced a failure
+  std::atomic<bool> announced_ = false;  // this rank has announced a failure of this group
 };
 
 }  // namespace gradus::dist

@@ -45,14 +45,17 @@ std::optional<StoreAnswer> StoreTable::carry_out(const StoreRequest& request) {
   const std::vector<std::string>& keys = request.keys;
   const auto held = keys.empty() ? values_.end() : values_.find(keys[0]);
   const bool exists = held != values_.end();
+  const auto has_all = [&] {
+    return std::ranges::all_of(keys, [&](const std::string& key) { return values_.contains(key); });
+  };
   switch (request.kind) {
     case set: this->set(keys[0], request.value); break;
     case get:
     case wait:
-      if (!missing(keys).empty()) return std::nullopt;
+      if (!has_all()) return std::nullopt;
       if (request.kind == get) answer.text = held->second;
       break;
-    case check: answer.number = missing(keys).empty(); break;
+    case check: answer.number = has_all(); break;
     case add: {
       const std::optional<int64_t> number = exists ? io::parse_number<int64_t>(held->second) : 0;
       GRADUS_CHECK(number, CommError, "[store] '", keys[0], "' does not hold a number to add to");
@@ -88,13 +91,19 @@ StoreAnswer HashStore::ask(StoreRequest request) {
   return *std::move(answer);
 }
 
-std::vector<std::string> values_of_ranks(Store& store, const std::string& name, std::string_view own, int rank,
-                                         int size, Milliseconds timeout) {
-  std::vector<std::string> keys, values;
+std::vector<std::string> wait_for_ranks(Store& store, const std::string& name, std::string_view own, int rank, int size,
+                                        Milliseconds timeout) {
+  std::vector<std::string> keys;
   for (int r = 0; r < size; ++r) keys.push_back(name + "/" + std::to_string(r));
   store.set(keys[static_cast<size_t>(rank)], own);
   store.wait(keys, timeout);
-  for (const std::string& key : keys) values.push_back(store.get(key));
+  return keys;
+}
+
+std::vector<std::string> values_of_ranks(Store& store, const std::string& name, std::string_view own, int rank,
+                                         int size, Milliseconds timeout) {
+  std::vector<std::string> values;
+  for (const std::string& key : wait_for_ranks(store, name, own, rank, size, timeout)) values.push_back(store.get(key));
   return values;
 }
 

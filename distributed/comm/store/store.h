@@ -173,7 +173,10 @@ class PrefixStore final : public Store {
 /// A shared pointer to a store that the caller keeps alive.
 inline std::shared_ptr<Store> borrow(Store& store) { return {std::shared_ptr<void>(), &store}; }
 
-/// Sets `name`/<rank> to `own` and waits until all ranks have done so. Returns their values, by rank.
+/// Sets `name`/<rank> to `own` and waits until all ranks have done so. Returns the keys, by rank.
+std::vector<std::string> wait_for_ranks(Store& store, const std::string& name, std::string_view own, int rank, int size,
+                                        Milliseconds timeout);
+/// Does the same. Returns the values of the keys, by rank.
 std::vector<std::string> values_of_ranks(Store& store, const std::string& name, std::string_view own, int rank,
                                          int size, Milliseconds timeout);
 

@@ -22,7 +22,7 @@ struct TcpOptions {
   bool two_lanes = false;
 };
 
-/// The connections of this rank to another one.
+/// The connections of this rank to another one, and what has arrived over the control connection.
 struct TcpPeer {
   Connection out, in, control;
   std::endian byte_order = std::endian::native;

@@ -2,6 +2,7 @@
 // this file), AnyDataset, ConcatDataset and random_split.
 #pragma once
 
+#include <algorithm>
 #include <any>
 #include <concepts>
 #include <functional>
@@ -319,8 +320,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<Indices> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      size_t part = 0;
-      while (indices[i] >= ends_[part]) ++part;
+      const auto part = static_cast<size_t>(std::ranges::upper_bound(ends_, indices[i]) - ends_.begin());
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);
     }

@@ -78,11 +78,11 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
                        bool error_if_nonfinite) {
   const OpContext context("clip_grad_norm_");
   const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
-  GRADUS_CHECK(!error_if_nonfinite || std::isfinite(norm.item<double>()), ValueError, "the gradients' norm of order ",
-               norm_type, " is ", norm.item<double>(),
-               ", so they cannot be clipped; without error_if_nonfinite they are scaled nevertheless");
+  const double known = norm.item<double>();
+  GRADUS_CHECK(!error_if_nonfinite || std::isfinite(known), ValueError, "the gradients' norm of order ", norm_type,
+               " is ", known, ", so they cannot be clipped; without error_if_nonfinite they are scaled nevertheless");
   clip_grads_with_norm_(parameters, max_norm, norm);
-  return norm.item<double>();
+  return known;
 }
 
 double clip_grad_norm_(const Tensor& parameter, double max_norm, double norm_type, bool error_if_nonfinite) {

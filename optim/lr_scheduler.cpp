@@ -29,6 +29,7 @@ void Schedule::visit_numbers(NumberVisitor& visitor) {
 StateDict Schedule::state_dict() const {
   StateDict state("Schedule state");
   NumberWriter writer(state);
+  // The visit may also store the initial rates of groups that were added since the last step.
   const_cast<Schedule*>(this)->visit_numbers(writer);  // NumberWriter changes no number
   return state;
 }

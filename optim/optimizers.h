@@ -28,7 +28,7 @@ class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
 ///   g = g + weight_decay p;   b = momentum b + (1 - dampening) g (in the first step b = g);
 ///   p = p - lr (nesterov ? g + momentum b : b)
 /// A negative lr, momentum or weight_decay is a ValueError, as is nesterov without momentum or with dampening.
-struct SGD final : RuleOptimizer<SGDOptions> {
+struct SGD : RuleOptimizer<SGDOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -48,7 +48,7 @@ class LionOptions final : public detail::CheckedOptions<LionOptions> {
 ///   p = p (1 - lr weight_decay);   p = p - lr sign(beta1 m + (1 - beta1) g);   m = beta2 m + (1 - beta2) g
 /// Every step changes every element by lr, so suitable learning rates are 3 to 10 times smaller than Adam's, and
 /// suitable weight decays are larger by the same factor. Negative options or betas outside [0, 1) are a ValueError.
-struct Lion final : RuleOptimizer<LionOptions> {
+struct Lion : RuleOptimizer<LionOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -79,13 +79,13 @@ using AdamWOptions = AdamOptionsOf<true>;
 ///   p = p - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps)
 /// With amsgrad (Reddi, Kale and Kumar, "On the convergence of Adam and beyond", 2018) the largest v so far replaces v.
 /// Negative options or betas outside [0, 1) are a ValueError.
-struct Adam final : RuleOptimizer<AdamOptions> {
+struct Adam : RuleOptimizer<AdamOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
 /// Loshchilov and Hutter, "Decoupled weight decay regularization", 2019, as torch.optim.AdamW. Unlike in Adam, weight
 /// decay does not change the gradient but shrinks the parameter before the step: p = p (1 - lr weight_decay).
-struct AdamW final : RuleOptimizer<AdamWOptions> {
+struct AdamW : RuleOptimizer<AdamWOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -113,7 +113,7 @@ class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
 ///   mu_t = beta1 (1 - 0.96^(t momentum_decay) / 2)
 ///   p = p - lr ((1 - mu_t) / (1 - M) g + mu_{t+1} / (1 - M mu_{t+1}) m) / (sqrt(v / (1 - beta2^t)) + eps)
 /// Negative options or betas outside [0, 1) are a ValueError.
-struct NAdam final : RuleOptimizer<NAdamOptions> {
+struct NAdam : RuleOptimizer<NAdamOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -138,7 +138,7 @@ class RAdamOptions final : public detail::CheckedOptions<RAdamOptions> {
 ///   rho > 5: p = p - lr r u sqrt(1 - beta2^t) / (sqrt(v) + eps),
 ///            r² = (rho - 4) (rho - 2) rho_inf / ((rho_inf - 4) (rho_inf - 2) rho);   else p = p - lr u
 /// Negative options or betas outside [0, 1) are a ValueError.
-struct RAdam final : RuleOptimizer<RAdamOptions> {
+struct RAdam : RuleOptimizer<RAdamOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -165,7 +165,7 @@ class RMSpropOptions final : public detail::CheckedOptions<RMSpropOptions> {
 ///   g = g + weight_decay p;   v = alpha v + (1 - alpha) g²;   a = alpha a + (1 - alpha) g
 ///   b = momentum b + g / (sqrt(v - a²) + eps);   p = p - lr b
 /// Negative options or alpha above 1 are a ValueError.
-struct RMSprop final : RuleOptimizer<RMSpropOptions> {
+struct RMSprop : RuleOptimizer<RMSpropOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
@@ -189,7 +189,7 @@ class AdagradOptions final : public detail::CheckedOptions<AdagradOptions> {
 /// torch.optim.Adagrad. In step t with gradient g:
 ///   g = g + weight_decay p;   sum = sum + g²;   p = p - lr / (1 + (t - 1) lr_decay) g / (sqrt(sum) + eps)
 /// Negative options are a ValueError.
-struct Adagrad final : RuleOptimizer<AdagradOptions> {
+struct Adagrad : RuleOptimizer<AdagradOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 

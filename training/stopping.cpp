@@ -1,6 +1,7 @@
 #include <gradus/training/stopping.h>
 
 #include <atomic>
+#include <cmath>
 #include <csignal>
 #include <limits>
 
@@ -56,6 +57,9 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
   const OpContext context("early stopping load_state_dict");
   optim::StateReader reader(state);
   const double best = reader.number("best"), epochs = reader.number("epochs"), best_epoch = reader.number("best_epoch");
+  for (const double count : {epochs, best_epoch})  // -1: none yet
+    GRADUS_CHECK(count >= -1 && count <= 0x1p53 && count == std::floor(count), ValueError,
+                 "the state of EarlyStopping has the count ", count);
   nn::StateDict weights("Key");
   const nn::StateDict own = best_epoch < 0 ? nn::StateDict() : model_.state_dict();
   for (const auto& item : own) {

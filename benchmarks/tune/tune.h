@@ -42,8 +42,9 @@ struct Candidate {
 };
 
 /// The candidate of a family's algorithm, whose work is one term.
-template <class KernelFamily, class KernelCandidate>
-Candidate candidate_of(const KernelFamily& family, size_t kind, const KernelCandidate& each) {
+template <class Algorithm>
+Candidate candidate_of(const KernelFamily<Algorithm>& family, size_t kind,
+                       const typename KernelFamily<Algorithm>::Candidate& each) {
   return {each.algorithm->name, {{{family.row(kind, *each.algorithm), each.algorithm->parts, each.work}}}};
 }
 

@@ -42,7 +42,8 @@ void Upload::add(Tensor& tensor) {
   const cuda::StreamGuard guard(stream_);
   tensor = Tensor(ops::to_device(pinned(tensor.array()), device_, /*non_blocking=*/true));
   tensors_.push_back(tensor);
-  done_.emplace().record(stream_);
+  if (!done_) done_.emplace();
+  done_->record(stream_);  // the last record counts
 }
 
 void Upload::hand_over() {

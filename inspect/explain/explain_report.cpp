@@ -145,7 +145,8 @@ std::string detail::escaped(const std::string& text) {
   std::string result;
   for (const char c : text) {
     const auto mark = marks.find(c);
-    result += mark == marks.end() ? std::string(1, c) : mark->second;
+    if (mark == marks.end()) result += c;
+    else result += mark->second;
   }
   return result;
 }

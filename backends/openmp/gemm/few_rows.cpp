@@ -95,7 +95,8 @@ void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
 
 // Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
 enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kPartialVectors, kSharedLines };
-enum HalfPart : size_t { kConverted = 10, kGathered, kScattered, kPartialHalves };  // the last: less than a vector
+// Conversions of half types: elements, and in kPartialHalves the vectors at the ends of rows that are not full.
+enum HalfPart : size_t { kConverted = kSharedLines + 1, kGathered, kScattered, kPartialHalves };
 constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"loops", WorkLimit::loops},
                                {"calls", WorkLimit::loops},

@@ -196,7 +196,8 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
   return work;
 }
 
-/// Indices of the other parts of products by register tiles. The last two count conversions of half types.
+/// Indices of the other parts of products by register tiles. kConverted and kPartialHalves count conversions of half
+/// types.
 namespace blocked_part {
 using namespace gemm_part;
 enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCopiedRows, kCBytes, kTiles, kDeepBytes };

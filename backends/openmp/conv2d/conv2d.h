@@ -163,7 +163,6 @@ inline double far_operands(const ConvProblem& p, double times_in, double times_o
   return far_bytes((times_in * static_cast<double>(p.in.numel()) + times_out * static_cast<double>(p.out.numel())) *
                    static_cast<double>(p.element()));
 }
-inline double number(int64_t count) { return static_cast<double>(count); }
 /// Square blocks of vectors that are transposed between planes and pixels (nhwc.h), where an image has `bands` bands.
 inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int64_t bands) {
   const int64_t rows = ceil_div(x.H, std::max<int64_t>(bands, 1));

@@ -312,7 +312,6 @@ enum Part : size_t {
   kScattered,
   kRereadBytes  // of planes that do not fit in the first-level cache, by every filter
 };
-constexpr double kFirstLevelBytes = 32 << 10, kLineBytes = 64;
 
 // Filters that share each load (direct_kernel.h), of `count`.
 int64_t filters_together(const ConvProblem& p, int64_t count) {
@@ -376,9 +375,10 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
     work[kTerms] += tiles * terms / together;
   }
   work[kOutVectors] += tiles * height;
+  constexpr double kLineBytes = 64;
   const int64_t step = p.backward() ? 1 : p.g.stride[0];
   const double lines = number(channels * step) * (height * number(step) + number(p.w.H - 1)) * 2;
-  work[kRereadBytes] += tiles / together * std::max(0.0, lines * kLineBytes - kFirstLevelBytes);
+  work[kRereadBytes] += tiles / together * beyond_first_level(lines * kLineBytes);
   work[kUnits] += items * number(passes);
   if (t.sums_size == 0) return;
   if (p.out.c_stride == 1 && filters > 1)
@@ -404,8 +404,7 @@ void add_weights(const ConvProblem& p, const DirectTiles& t, double items, Kerne
     work[kWeightMultiplyAdds] += items * vectors * number(filters) / F * terms * groups * step;
     work[kWeightTerms] += items * number(filters) / F * terms * groups * (1 + F * T * R / 8);
   }
-  work[kRereadBytes] +=
-      items * number(filters) / number(together) * std::max(0.0, number(t.x_size * p.element()) - kFirstLevelBytes);
+  work[kRereadBytes] += items * number(filters) / number(together) * beyond_first_level(number(t.x_size * p.element()));
   work[kUnits] += items;
 }
 

@@ -184,12 +184,12 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
 KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks) {
   const Registers tile = p.tile();
   // A tile of B that does not fit in the first-level cache comes from the second one for each panel of A.
-  constexpr double kFirstLevelBytes = 32 << 10, kVectorBytes = 64;
-  const double tile_bytes = steps / depth_blocks * whole_quotient(tile.columns, tile.vector) * kVectorBytes;
+  constexpr double kVectorBytes = 64;
+  const double tile_bytes = steps / depth_blocks * number(tile.columns / tile.vector) * kVectorBytes;
   KernelWork work = {tile_steps(tile, tile.rows, rows, p.columns) * steps};
   work[kCBytes] = static_cast<double>(rows) * static_cast<double>(p.columns * p.element()) * (2 * depth_blocks - 1);
   work[kTiles] = tile_count(tile, tile.rows, rows, p.columns) * depth_blocks;
-  work[kDeepBytes] = work[kTiles] * std::max(0.0, tile_bytes - kFirstLevelBytes);
+  work[kDeepBytes] = work[kTiles] * beyond_first_level(tile_bytes);
   return work;
 }
 
@@ -224,8 +224,8 @@ void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, doub
   const int64_t rest = columns % tile.columns;
   if (across == 1) {
     constexpr double kVectorBytes = 64;
-    work[kCopied] += times * steps * whole_quotient(columns - rest, tile.vector) * kVectorBytes;
-    work[kGathered] += times * steps * (whole_quotient(rest, 8) + static_cast<double>(rest % 8));
+    work[kCopied] += times * steps * number((columns - rest) / tile.vector) * kVectorBytes;
+    work[kGathered] += times * steps * number(rest / 8 + rest % 8);
     work[kCopiedRows] += columns > 0 ? times * steps : 0;
   } else if (along == 1) {
     add_transposition(work, tile, columns, steps, times);

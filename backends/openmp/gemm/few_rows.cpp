@@ -137,15 +137,13 @@ KernelWork dots_work(const GemmProblem& problem) {
     KernelWork work = {};
     double panels = 0;
     for_panels(p.rows, tile.dot_rows, false, [&](int64_t height, int64_t count) {
-      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const double rows = number(height), groups = number(count);
       const int64_t together = height == 1 ? 8 : 4;
-      const double tiles = whole_quotient(p.columns, together);
-      const auto rest = static_cast<double>(p.columns % together);
-      work[kMultiplyAdds] +=
-          number * steps * (tiles * tile_step(rows, static_cast<double>(together)) + rest * tile_step(rows, 1));
-      work[kPasses] += number * (tiles + rest);
-      if (p.is_half() && p.depth % tile.vector > 0) work[kPartialHalves] += number * static_cast<double>(p.columns);
-      panels += number;
+      const double tiles = number(p.columns / together), rest = number(p.columns % together);
+      work[kMultiplyAdds] += groups * steps * (tiles * tile_step(rows, number(together)) + rest * tile_step(rows, 1));
+      work[kPasses] += groups * (tiles + rest);
+      if (p.is_half() && p.depth % tile.vector > 0) work[kPartialHalves] += groups * number(p.columns);
+      panels += groups;
     });
     work[kCVectors] = static_cast<double>(p.rows) * static_cast<double>(p.columns);
     return with_operands(work, p, plan_dots(p).grain, panels);
@@ -163,18 +161,18 @@ KernelWork combine_work(const GemmProblem& problem) {
     KernelWork work = {};
     double panels = 0;
     for_panels(p.rows, 4, true, [&](int64_t height, int64_t count) {
-      const auto rows = static_cast<double>(height), number = static_cast<double>(count);
+      const double rows = number(height), groups = number(count);
       const int64_t together = height == 1 ? 8 : 4 * tile.dot_rows / height;
-      const double passes = whole_quotient(p.depth, together) + static_cast<double>(p.depth % together);
-      work[kMultiplyAdds] += number * depth * vectors * rows;
-      work[kCVectors] += number * rows * vectors * passes;
-      work[kPasses] += number * passes * static_cast<double>(chunks);
-      if (p.is_half() && p.columns % tile.vector > 0) work[kPartialHalves] += number * depth;
+      const double passes = number(p.depth / together + p.depth % together);
+      work[kMultiplyAdds] += groups * depth * vectors * rows;
+      work[kCVectors] += groups * rows * vectors * passes;
+      work[kPasses] += groups * passes * number(chunks);
+      if (p.is_half() && p.columns % tile.vector > 0) work[kPartialHalves] += groups * depth;
       // A masked store does not forward to the next load of the same bytes.
-      if (p.columns < tile.vector) work[kPartialVectors] += number * rows * passes;
+      if (p.columns < tile.vector) work[kPartialVectors] += groups * rows * passes;
       // Threads write to the same line where one's part of a row ends and the next one's begins.
-      if (chunks > 1 && p.threads > 1 && p.rows > 1 && !aligned) work[kSharedLines] += number * rows * passes;
-      panels += number;
+      if (chunks > 1 && p.threads > 1 && p.rows > 1 && !aligned) work[kSharedLines] += groups * rows * passes;
+      panels += groups;
     });
     work[kSharedLines] /= panels;  // while they are at the same rows
     return with_operands(work, p, plan.grain, panels);

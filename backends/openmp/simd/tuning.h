@@ -17,16 +17,23 @@ std::vector<std::string> tuned_devices();
 /// The kernels of a device. Throws a ValueError if there is no such device.
 const KernelTable& table_of_device(const std::string& device);
 
+inline double number(int64_t count) { return static_cast<double>(count); }
+
 /// The part of the work that the busiest thread has.
 inline double share_of(int threads, int64_t chunks) {
   chunks = std::max<int64_t>(chunks, 1);
-  return static_cast<double>(ceil_div(chunks, static_cast<int64_t>(threads))) / static_cast<double>(chunks);
+  return number(ceil_div(chunks, static_cast<int64_t>(threads))) / number(chunks);
 }
 
-/// The part of `bytes` that does not fit in the second-level cache if all are read again and again.
+/// The part of `bytes` that does not fit in the first-level cache if all are read again and again.
+inline double beyond_first_level(double bytes) {
+  constexpr double kFirstLevelBytes = 32 << 10;
+  return std::max(0.0, bytes - kFirstLevelBytes);
+}
+/// The same for the second-level cache.
 inline double far_bytes(double bytes) {
-  constexpr double kNear = 1 << 20;
-  return std::max(0.0, bytes - kNear);
+  constexpr double kSecondLevelBytes = 1 << 20;
+  return std::max(0.0, bytes - kSecondLevelBytes);
 }
 
 /// Multiply-adds of vectors in a step along the depth of a register tile. The processor starts two instructions per
@@ -35,21 +42,15 @@ inline double tile_step(double rows, double vectors) {
   constexpr double kInFlight = 8;
   return std::max({rows * vectors, rows + vectors, kInFlight});
 }
-/// a / b, rounded down.
-inline double whole_quotient(int64_t a, int64_t b) {
-  const int64_t quotient = a / b;
-  return static_cast<double>(quotient);
-}
 /// The multiply-adds of all tiles of `rows` by `columns` sums in a step along the depth.
 inline double tile_steps(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
-  const auto panels = static_cast<double>(ceil_div(rows, tile_rows));
-  const double height = static_cast<double>(rows) / panels;
+  const double panels = number(ceil_div(rows, tile_rows)), height = number(rows) / panels;
   const int64_t rest = columns % tile.columns;
-  return panels * (whole_quotient(columns, tile.columns) * tile_step(height, 2) +
+  return panels * (number(columns / tile.columns) * tile_step(height, 2) +
                    (rest > 0 ? tile_step(height, rest > tile.vector ? 2 : 1) : 0));
 }
 inline double tile_count(const Registers& tile, int64_t tile_rows, int64_t rows, int64_t columns) {
-  return static_cast<double>(ceil_div(rows, tile_rows) * ceil_div(columns, tile.columns));
+  return number(ceil_div(rows, tile_rows) * ceil_div(columns, tile.columns));
 }
 
 }  // namespace gradus::openmp_detail

@@ -1,5 +1,7 @@
 // The choices of select_conv2d() (backends/openmp/conv2d/conv2d.h), and that kernels allocate the memory of the plan.
+#include <algorithm>
 #include <sstream>
+#include <string_view>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/core/runtime/runtime.h>
@@ -138,6 +140,25 @@ TEST_CASE("the number of threads changes nothing but the workspace of a convolut
     }
   CHECK(larger);
 }
+
+#if defined(__x86_64__)
+
+TEST_CASE("the estimate of direct counts what filters read again by both strides") {
+  const auto bytes_read_again = [](int64_t row_stride, int64_t column_stride) {
+    const auto array = [](const Shape& shape) { return layout(shape, DType::f32, MemoryFormat::contiguous); };
+    const ConvProblem problem = problem_of(avx512::kernels(), 1, ConvPass::fprop, array({1, 16, 64, 64}),
+                                           array({16, 16, 3, 3}), array({1, 16, 64 / row_stride, 64 / column_stride}),
+                                           {{row_stride, column_stride}, {1, 1}, {1, 1}, 1}, false);
+    const auto part = std::ranges::find_if(
+        kDirect.parts, [](const WorkPart& each) { return each.name == std::string_view("reread_bytes"); });
+    return kDirect.work(problem)[static_cast<size_t>(part - kDirect.parts.begin())];
+  };
+  CHECK(bytes_read_again(1, 1) == 0);  // the planes of a tile fit in the first-level cache
+  CHECK(bytes_read_again(1, 4) > 0);
+  CHECK(bytes_read_again(4, 1) > 0);
+}
+
+#endif
 
 namespace {
 

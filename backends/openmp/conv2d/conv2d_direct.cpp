@@ -375,10 +375,12 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
     work[kTerms] += tiles * terms / together;
   }
   work[kOutVectors] += tiles * height;
-  constexpr double kLineBytes = 64;
-  const int64_t step = p.backward() ? 1 : p.g.stride[0];
-  const double lines = number(channels * step) * (height * number(step) + number(p.w.H - 1)) * 2;
-  work[kRereadBytes] += tiles / together * beyond_first_level(lines * kLineBytes);
+  // Each filter reads the rows of all planes again. A vector of a row, shifted by the taps, touches two cache lines.
+  constexpr double kLinesOfRow = 2, kLineBytes = 64;
+  const double row_step = p.backward() ? 1 : number(p.g.stride[0]);
+  const double column_phases = p.backward() ? 1 : number(p.g.stride[1]);
+  const double rows_read = number(channels) * column_phases * (height * row_step + number(p.w.H - 1));
+  work[kRereadBytes] += tiles / together * beyond_first_level(rows_read * kLinesOfRow * kLineBytes);
   work[kUnits] += items * number(passes);
   if (t.sums_size == 0) return;
   if (p.out.c_stride == 1 && filters > 1)

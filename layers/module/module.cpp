@@ -206,9 +206,10 @@ void Module::add_child(std::string name, std::shared_ptr<Module> module) {
 
 void Module::replace_child(const std::string& name, std::shared_ptr<Module> module) {
   GRADUS_CHECK(module, ValueError, "Submodule '", name, "' of ", this->name(), " is null");
-  const std::shared_ptr<Module> replaced = children_[name];  // kept alive until it has no parent
+  std::shared_ptr<Module>& child_of_name = children_[name];
   release_children();
-  children_[name] = std::move(module);
+  // This may destroy the replaced module, whose children then have no parent. The new module may be one of them.
+  child_of_name = std::move(module);
   for (auto& child : children_) adopt(child.key(), *child.value());
 }
 

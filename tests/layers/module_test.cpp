@@ -159,6 +159,18 @@ TEST_CASE("tied parameters and shared modules are listed once, and a replacement
   CHECK_THROWS_AS(net.replace_module("conv", nn::ReLU()), IndexError);
 }
 
+TEST_CASE("a module can be replaced by one that it contains") {
+  struct Wrapper : nn::Module {
+    nn::Linear fc = register_module("fc", nn::Linear(2, 2));
+  };
+  nn::Module net;
+  net.register_module("layer", std::make_shared<Wrapper>());
+  const nn::Linear fc = net.named_children()["layer"]->as<Wrapper>()->fc;
+  CHECK(fc->path() == "layer.fc");
+  net.replace_module("layer", fc);
+  CHECK(fc->path() == "layer");
+}
+
 TEST_CASE("gradients are cleared") {
   Net net;
   net(ones({2, 1, 8, 8})).sum().backward();
@@ -392,9 +404,16 @@ TEST_CASE("forward takes text, with and without recomputation and hooks") {
   CHECK(nn::call(*net, ones({1}), "four").item<float>() == 4);
   net->recompute();
   const Tensor x = ones({1}).set_requires_grad(true);
-  const Tensor y = nn::call(*net, x, "four");
-  y.backward();
+  nn::call(*net, x, "four").backward();
   CHECK(x.grad().item<float>() == 4);
+  net->register_forward_pre_hook([](nn::Module&, TensorList& inputs) { inputs[0] = inputs[0] + 1; });
+  net->register_forward_hook([](nn::Module&, const TensorList&, TensorList& outputs) { outputs[0] = outputs[0] * 10; });
+  const Tensor y = nn::call(*net, x, "four");
+  CHECK(y.item<float>() == 80);
+  y.backward();
+  CHECK(x.grad().item<float>() == 44);
+  net->recompute(false);
+  CHECK(nn::call(*net, x, "four").item<float>() == 80);
 }
 
 TEST_CASE("layers that only call a function are classes with names of their own") {

@@ -142,9 +142,12 @@ TEST_CASE("a tuning table is read in any locale") {
     char do_thousands_sep() const override { return '.'; }
     std::string do_grouping() const override { return "\3"; }
   };
-  const std::locale before = std::locale::global(std::locale(std::locale(), new Comma));
+  struct GlobalComma {  // restores the locale even if reading the table throws
+    const std::locale before = std::locale::global(std::locale(std::locale(), new Comma));
+    ~GlobalComma() { std::locale::global(before); }
+  };
+  const GlobalComma comma;
   TuningTable table(kTable);
   table.add("device big\ntoy any fast multiply_adds 0.25 calls 1.5", "mine");
-  std::locale::global(before);
   CHECK(table.device("big").factors.at("toy any fast").at("multiply_adds") == 0.25);
 }

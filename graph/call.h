@@ -74,8 +74,8 @@ struct Interval {
 
 class Call {
  public:
-  /// An argument that runs at other addresses change: an operand that the call reads, an operand that it writes (or
-  /// reads and writes), or the random state of a call that draws random numbers.
+  /// An argument that must change before the call can run at other addresses: an operand that it reads, an operand that
+  /// it writes (or reads and writes), or its random state if it draws random numbers.
   using Place = std::variant<View*, MutableView*, RandomState*>;
 
   virtual ~Call() = default;

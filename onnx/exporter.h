@@ -213,7 +213,7 @@ class Exporter {
   }
   void linear() {
     const Linear linear{read("x"), read("w"), read_if_present("bias")};
-    const std::string y = node("Gemm", {linear.x, linear.w, linear.bias}, {{"transB", int64_t{1}}});
+    const std::string y = node("Gemm", {linear.x, linear.w, linear.bias}, {{"transB", 1}});
     linears_[y] = linear;
     write("y", y);
   }

@@ -110,10 +110,10 @@ void FormulaLR::begin(Rate rate, NextRate next) {
   LRScheduler::begin();
 }
 
-// The powers of gamma are 1 or gamma, and therefore exact, unless several milestones are equal.
 void FormulaLR::begin_drops(const char* schedule, double gamma, std::function<int64_t(int64_t n)> drops) {
   detail::check_not_negative(std::string(schedule) + ": gamma", gamma);
   begin([=](int64_t n, double base) { return base * std::pow(gamma, drops(n)); },
+        // The power is 1 or gamma, and therefore exact, unless several milestones are equal.
         [=](int64_t n, double, double current) { return current * std::pow(gamma, drops(n) - drops(n - 1)); });
 }
 

@@ -65,12 +65,16 @@ inline std::vector<std::string> with_line(std::vector<std::string> lines, std::s
 /// (0, …), whose other sizes are those of sample 0.
 template <class Source, class Stack>
 typename Stack::OutputBatchType stacked(Source& source, Stack& stack, const Indices& indices) {
-  if constexpr (datasets::StackedDataset<Source>) return source.get_stacked(indices);
-  if (!indices.empty()) return stack.apply_batch(source.get_batch(indices));
-  auto batch = stack.apply_batch(source.get_batch({0}));
-  batch.data = batch.data.narrow(0, 0, 0);
-  if constexpr (requires { batch.target; }) batch.target = batch.target.narrow(0, 0, 0);
-  return batch;
+  if constexpr (datasets::StackedDataset<Source>) {
+    return source.get_stacked(indices);
+  } else if (!indices.empty()) {
+    return stack.apply_batch(source.get_batch(indices));
+  } else {
+    auto batch = stack.apply_batch(source.get_batch({0}));
+    batch.data = batch.data.narrow(0, 0, 0);
+    if constexpr (requires { batch.target; }) batch.target = batch.target.narrow(0, 0, 0);
+    return batch;
+  }
 }
 
 /// Returns a copy of a sample. Tensors are cloned, so that changes in a batch do not reach the cached samples.

@@ -30,8 +30,9 @@ TextDict with_prefix(const io::Metadata& metadata, const std::string& prefix) {
   return found;
 }
 
-void check_layout(io::Metadata metadata, const std::string& path, bool any_version) {
-  const std::string layout = metadata[kLayout], library = metadata[kLibrary];  // empty if absent
+void check_layout(const io::Metadata& metadata, const std::string& path, bool any_version) {
+  const auto entry = [&](const char* key) { return metadata.contains(key) ? metadata.at(key) : ""; };
+  const std::string layout = entry(kLayout), library = entry(kLibrary);
   GRADUS_CHECK(!layout.empty(), IoError, "'", path,
                "' contains tensors but is not a checkpoint; load weights with load_safetensors(module, path)");
   GRADUS_CHECK(layout == kLayoutVersion, IoError, "'", path, "' has layout ", layout,

@@ -68,13 +68,18 @@ inline std::string to_text(std::string text) { return text; }
 template <Number T>
 bool from_text(const std::string& text, T& number) {
   if constexpr (std::is_same_v<T, bool>) {
-    return number = text == "true", text == "true" || text == "false";
+    number = text == "true";
+    return number || text == "false";
   } else {
     const std::optional<T> parsed = io::parse_number<T>(text);
-    return parsed && (number = *parsed, true);
+    if (parsed) number = *parsed;
+    return parsed.has_value();
   }
 }
-inline bool from_text(const std::string& text, std::string& value) { return value = text, true; }
+inline bool from_text(const std::string& text, std::string& value) {
+  value = text;
+  return true;
+}
 
 }  // namespace detail
 

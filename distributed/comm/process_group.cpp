@@ -84,9 +84,11 @@ CommStatus ProcessGroup::fail(CommStatus status) noexcept {
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
-    const std::string which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
-    // The message of a failure that another rank has announced has this part already.
-    if (epoch_ != 0 && status.message.find(which) == std::string::npos) status.message += which;
+    if (epoch_ != 0) {
+      const auto which = " (group " + std::to_string(epoch_) + ": its ranks are the ranks " + joined(ranks_) + ")";
+      // The message of a failure that another rank has announced has this part already.
+      if (status.message.find(which) == std::string::npos) status.message += which;
+    }
     failure_ = status;
   }
   announce(status);
@@ -145,7 +147,6 @@ ProcessGroup::WorkPtr ProcessGroup::all_reduce_coalesced(const std::vector<Array
     lines.push_back(x.view({x.numel()}));
     count += x.numel();
   }
-  check_reduction(arrays[0].dtype(), kind);
   if (!coalesces()) {
     const Array flat = ops::cat(lines, 0);
     WorkPtr work = all_reduce(flat, kind, {.strict = options.strict, .timeout = options.timeout});

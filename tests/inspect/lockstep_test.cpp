@@ -1,11 +1,14 @@
 // lockstep(): the operations of nets agree on two backends, and a wrong operation is found.
+#include <limits>
 #include <numeric>
 
 #include <gradus/benchmarks/nets.h>
+#include <gradus/core/io/npy.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/lockstep.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
 
 using namespace gradus;
 using test::contains;
@@ -63,6 +66,26 @@ class WrongHalf final : public BackendInterceptor<WrongHalf> {
     };
     if (std::string_view(name) == "linear") (for_each_operand(arguments, falsify), ...);
   }
+};
+
+/// The backend "naive", except that the result of unary operations has the given elements.
+class GivesElements final : public BackendInterceptor<GivesElements> {
+ public:
+  explicit GivesElements(Tensor elements) : elements_(std::move(elements)) {}
+  std::string_view name() const override { return "gives_elements"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("naive").*method)(arguments...);
+    if (std::string_view(name) != "unary") return;
+    const auto replace = [&](const auto& view) {
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>) backend("naive").copy(elements_.array(), view);
+    };
+    (for_each_operand(arguments, replace), ...);
+  }
+
+ private:
+  Tensor elements_;
 };
 
 class Elsewhere final : public BackendInterceptor<Elsewhere> {
@@ -180,4 +203,92 @@ TEST_CASE("lockstep compares half types with float32 and finds the operation tha
       CHECK_THAT(found->str(), contains("linear (linear of ") && contains("allowed: 0.02"));
     }
   }
+}
+
+TEST_CASE("lockstep divides differences by the largest finite element, and NaNs and infinities must agree",
+          "[lockstep]") {
+  const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  // What lockstep() finds if one backend computes `a` and the other one `b`; 0 if they agree.
+  const auto error = [](const std::vector<double>& a, const std::vector<double>& b, DType dtype = kDouble,
+                        const graph::LockstepTolerance& tolerance = {0, 0, 0, 0}) {
+    const Tensor x = ones({static_cast<int64_t>(a.size())}, dtype);
+    graph::Recorder recorder;
+    const Tensor y = x.neg();
+    graph::Executor executor(recorder.finish());
+    GivesElements first(tensor(a).to(dtype)), second(tensor(b).to(dtype));
+    const auto found = graph::lockstep(executor, first, second, tolerance);
+    if (found) CHECK((found->a.data<double>()[0] == a[0] || a[0] != a[0]));
+    return found ? found->error : 0;
+  };
+  CHECK(error({1, 2.5, -3}, {1, 2, -4}) == 0.25);
+  CHECK(error({1, 2, -3}, {1, 2, -3}) == 0);
+  CHECK(error({0, 0.0005}, {0, 0.0001}) == Approx(0.4));  // of 1/1000
+  CHECK(error({nan, inf, -inf, 8}, {nan, inf, -inf, 8}) == 0);
+  CHECK(error({inf, 5}, {inf, 4}) == 0.25);
+  CHECK(error({nan, 4}, {1, 4}) == inf);
+  CHECK(error({1, 4}, {nan, 4}) == inf);
+  CHECK(error({inf, 4}, {1, 4}) == inf);
+  CHECK(error({inf, 4}, {-inf, 4}) == inf);
+
+  CHECK(error({5}, {4}, kFloat, {0, 0.25, 0, 0}) == 0);
+  CHECK(error({5}, {4}, kFloat, {1, 0.2, 1, 1}) == 0.25);
+  CHECK(error({5}, {4}, kDouble, {0.2, 1, 1, 1}) == 0.25);
+  CHECK(error({5}, {4}, kHalf, {1, 1, 0.2, 1}) == 0.25);
+  CHECK(error({5}, {4}, kBFloat16, {1, 1, 1, 0.2}) == 0.25);
+  CHECK(error({5}, {4}, kLong, {1, 1, 1, 1}) == 0.25);  // integers must be equal
+}
+
+TEST_CASE("a mismatch names its call, and is saved as arrays", "[lockstep]") {
+  const Tensor x = tensor({1.0f, 2.0f}), nan = tensor({1.0f, std::numeric_limits<float>::quiet_NaN()});
+  for (const Tensor& input : {x, nan}) {
+    graph::Recorder recorder;
+    const Tensor sum = input + 1, y = x.neg();
+    graph::Executor executor(recorder.finish());
+    GivesElements first(tensor({3.0f, 4.0f})), second(tensor({3.0f, 5.0f}));
+    const auto found = graph::lockstep(executor, first, second);
+    REQUIRE(found);
+    CHECK_THAT(found->str(), contains("call 1, unary (neg, lockstep_test.cpp:") &&
+                                 contains("): (2,) differs by 0.2, allowed: 1e-05"));
+    CHECK(found->number == 1);
+
+    const auto later = [&] {
+      graph::Recorder other;
+      const Tensor z = input.neg();
+      graph::Executor alone(other.finish());
+      return graph::lockstep(alone, first, second)->str();
+    }();
+    CHECK(later.ends_with("differs by 0.2, allowed: 1e-05" +
+                          std::string(input.isnan().any().item<bool>() ? "; its inputs hold a NaN or inf" : "")));
+
+    const test::TemporaryDirectory directory;
+    found->save(directory.path().string());
+    const auto saved = [&](const std::string& name) { return Tensor(io::load_npy(directory.file(name + ".npy"))); };
+    CHECK(saved("a").equal(tensor({3.0, 4.0})));
+    CHECK(saved("b").equal(tensor({3.0, 5.0})));
+    CHECK(saved("input0").equal(tensor({1.0, 2.0})));
+    CHECK(saved("input1").sizes() == Shape{2});  // the memory of the result
+  }
+}
+
+TEST_CASE("lockstep of a step leaves the state after one step", "[lockstep]") {
+  manual_seed(4);
+  const Tensor w = ones({4}).requires_grad_();
+  optim::SGD optimizer({w}, 0.5);
+  Tensor noise;
+  const auto step = [&] {
+    optimizer.zero_grad();
+    noise = rand({4});
+    (w * noise).sum().backward();
+    optimizer.step();
+  };
+  graph::Recorder recorder;
+  step();
+  graph::Executor executor(recorder.finish());
+  noise = Tensor(), optimizer.zero_grad();
+  const auto offset = default_generator().offset();
+  const auto found = graph::lockstep(executor, step);
+  CHECK((found ? found->str() : "") == "");
+  CHECK(w.equal(ones({4}) - 0.5 * noise));
+  CHECK(w.grad().equal(noise));
+  CHECK(default_generator().offset() > offset);
 }

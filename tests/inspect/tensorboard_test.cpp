@@ -1,7 +1,9 @@
 // Event files, read back by a parser in this test.
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
+#include <gradus/core/io/png.h>
 #include <gradus/core/platform/file.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
@@ -121,6 +123,7 @@ TEST_CASE("scalars, text and the header of an event file", "[tensorboard]") {
   options.filename_suffix = ".resumed";
   SummaryWriter second(folder, options);
   CHECK(second.path() != writer.path());
+  CHECK(writer.path().ends_with("." + std::to_string(platform::process_id()) + ".0"));
   CHECK(second.path().ends_with(".resumed"));
   const Message start = events_of(second.path())[1];
   CHECK(start.integer(2) == 2);
@@ -171,7 +174,68 @@ TEST_CASE("histograms count every value", "[tensorboard]") {
   }
 }
 
-TEST_CASE("images are PNG files of the right size", "[tensorboard]") {
+TEST_CASE("the buckets of a histogram grow by a tenth, and include their lower edges", "[tensorboard]") {
+  const test::TemporaryDirectory directory;
+  SummaryWriter writer(directory.path().string());
+  const auto buckets = [&](const Tensor& values) {
+    writer.add_histogram("h", values, 0);
+    writer.flush();
+    const Message histogram = events_of(writer.path()).back().message(5).message(1).message(5);
+    return std::pair(doubles(histogram.text(6)), doubles(histogram.text(7)));
+  };
+  // TensorFlow's buckets begin 1e-12, 1.1e-12, …; each list of counts begins with an empty bucket.
+  const double edge = 1e-12, next = 1e-12 * 1.1, third = 1e-12 * 1.1 * 1.1;
+  CHECK(buckets(tensor(std::vector<double>{edge})) == std::pair(std::vector{edge, next}, std::vector{0.0, 1.0}));
+  CHECK(buckets(zeros({3})) == std::pair(std::vector{0.0, edge}, std::vector{0.0, 3.0}));
+  CHECK(buckets(tensor(std::vector<double>{-edge})) == std::pair(std::vector{-edge, 0.0}, std::vector{0.0, 1.0}));
+  CHECK(buckets(tensor(std::vector<double>{next, -1e-13, next})) ==
+        std::pair(std::vector{-edge, 0.0, edge, next, third}, std::vector{0.0, 1.0, 0.0, 0.0, 2.0}));
+  // Larger values belong to the last bucket, and their negatives to the first one.
+  const auto [limits, counts] = buckets(tensor(std::vector<double>{-1e25, 1e19, 1e25, 1e30}));
+  CHECK(limits.front() < -9e19);
+  CHECK(limits.front() == -limits.back());
+  CHECK(limits.back() < 1e20);
+  CHECK(limits.back() * 1.1 >= 1e20);
+  CHECK(counts.at(1) == 1);
+  CHECK(counts.back() == 2);
+}
+
+TEST_CASE("entries are written when the buffer has 64 KiB, and on destruction", "[tensorboard]") {
+  const test::TemporaryDirectory directory;
+  std::string path;
+  {
+    SummaryWriter writer(directory.path().string());
+    path = writer.path();
+    writer.add_text("short", std::string(65'000, 'x'), 0);
+    CHECK(events_of(path).size() == 1);
+    writer.add_text("long", std::string(1'000, 'x'), 0);
+    CHECK(events_of(path).size() == 3);
+    writer.add_scalar("last", 1, 0);
+    CHECK(events_of(path).size() == 3);
+  }
+  CHECK(events_of(path).size() == 4);
+}
+
+TEST_CASE("images are PNG files of their pixels", "[tensorboard]") {
+  const test::TemporaryDirectory directory;
+  SummaryWriter writer(directory.path().string());
+  const auto png = [&](const Tensor& image) {
+    writer.add_image("image", image, 0);
+    writer.flush();
+    return events_of(writer.path()).back().message(5).message(1).message(4).text(4);
+  };
+  const auto expected = [](const std::vector<uint8_t>& pixels, int64_t height, int64_t width, int64_t channels) {
+    const io::Bytes bytes = io::encode_png(std::as_bytes(std::span(pixels)), height, width, channels);
+    return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  };
+  // Numbers are clamped to [0, 1] and rounded to the nearest of 255 levels.
+  CHECK(png(tensor({{0.0f, 0.5f, 1.0f}, {-1.0f, 2.0f, 0.25f}})) == expected({0, 128, 255, 0, 255, 64}, 2, 3, 1));
+  CHECK(png(tensor({{{0.0, 1.0}}, {{0.2, 0.4}}, {{0.6, 0.8}}})) == expected({0, 51, 153, 255, 102, 204}, 1, 2, 3));
+  CHECK(png(arange(0, 8, kByte).view({4, 2, 1})) == expected({0, 2, 4, 6, 1, 3, 5, 7}, 2, 1, 4));
+  CHECK(png(arange(0, 6, kByte).view({1, 2, 3}).transpose(1, 2)) == expected({0, 3, 1, 4, 2, 5}, 3, 2, 1));
+}
+
+TEST_CASE("images have their sizes, and other arrays are refused", "[tensorboard]") {
   const test::TemporaryDirectory directory;
   SummaryWriter writer(directory.path().string());
   writer.add_image("grey", rand({4, 6}), 0);

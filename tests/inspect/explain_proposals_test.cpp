@@ -1,0 +1,271 @@
+// The proposals of made explanations, whose figures are all known, and those that are measured.
+#include <chrono>
+#include <cmath>
+#include <set>
+#include <thread>
+
+#include <gradus/core/backend_interceptor.h>
+#include <gradus/core/parallel/parallel.h>
+#include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
+#include <gradus/graph/passes/passes.h>
+#include <gradus/graph/recorder.h>
+#include <gradus/inspect/explain/explain_parts.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using test::contains;
+using training::ExplainOptions;
+using training::Explanation;
+
+namespace {
+
+const ExplainOptions kEstimated = ExplainOptions().proposals(false), kMeasured = ExplainOptions().steps(3);
+
+void propose(Explanation& e, const ExplainOptions& options = kEstimated, const std::function<void()>& step = [] {},
+             const graph::Calls& calls = {}, Backend& runs = backend("naive")) {
+  training::detail::add_proposals(e, calls, runs, step, options);
+}
+
+/// "change: figure (basis)" of each proposal, with the seconds in ms.
+std::vector<std::string> lines_of(const std::vector<Explanation::Proposal>& list) {
+  std::vector<std::string> lines;
+  for (const auto& one : list) {
+    std::string& line = lines.emplace_back(one.change);
+    if (one.bytes != 0) training::detail::print_to(line, ": %lld B", static_cast<long long>(one.bytes));
+    if (one.seconds != 0) training::detail::print_to(line, ": %.4g ms", 1e3 * one.seconds);
+    line += " (" + one.basis + ")";
+  }
+  return lines;
+}
+
+using Lines = std::vector<std::string>;
+
+const Explanation::Proposal* find(const std::vector<Explanation::Proposal>& list, const std::string& part) {
+  for (const auto& one : list)
+    if (one.change.find(part) != std::string::npos) return &one;
+  return nullptr;
+}
+
+Explanation::Call call_of(const std::string& name, const std::string& op, std::vector<size_t> inputs, double seconds,
+                          bool backward = false) {
+  Explanation::Call call;
+  call.name = name, call.op = op, call.inputs = std::move(inputs), call.seconds = seconds, call.backward = backward;
+  return call;
+}
+
+Explanation::Kernel kernel_of(const std::string& name, const std::string& implementation, double seconds,
+                              double roofline) {
+  Explanation::Kernel kernel;
+  kernel.name = name, kernel.backend = "openmp", kernel.implementation = implementation;
+  kernel.seconds = seconds, kernel.roofline = roofline;
+  return kernel;
+}
+
+Explanation::Saved saved_of(const std::string& module, int64_t bytes, bool at_peak, DType dtype = DType::f32) {
+  Explanation::Saved saved;
+  saved.module = module, saved.bytes = bytes, saved.at_peak = at_peak, saved.dtype = dtype;
+  return saved;
+}
+
+void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+/// The backend "naive", except that a call whose first image is contiguous takes 12 ms, and one in channels-last 2 ms.
+class LikesChannelsLast final : public BackendInterceptor<LikesChannelsLast> {
+ public:
+  std::string_view name() const override { return "likes_channels_last"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    names.insert(name);
+    ++calls;
+    int channels_last = 0, contiguous = 0;
+    const auto count = [&](const auto& view) {
+      if (view.ndim() != 4) return;
+      (view.strides == channels_last_strides(view.shape) ? channels_last : contiguous) += 1;
+    };
+    (for_each_operand(arguments, count), ...);
+    mixed = mixed || (channels_last > 0 && contiguous > 0);
+    (backend("naive").*method)(arguments...);
+    sleep_ms(contiguous > 0 ? 12 : 2);
+  }
+  std::set<std::string> names;
+  int calls = 0;
+  bool mixed = false;
+};
+
+/// The calls of work().
+graph::Calls calls_of(const std::function<void()>& work) {
+  graph::Calls calls;
+  const auto recording = graph::call_backend(backend("naive"), [&](std::unique_ptr<graph::Call> call) {
+    call->run(backend("naive"));
+    calls.push_back(std::move(call));
+  });
+  const BackendGuard guard(*recording);
+  work();
+  return calls;
+}
+
+}  // namespace
+
+TEST_CASE("a ReLU after a convolution or batch norm is proposed to be fused", "[explain]") {
+  Explanation e;
+  e.step_seconds = 0.1;
+  e.calls = {call_of("conv2d", "conv2d", {}, 0.010),
+             call_of("unary", "relu", {0}, 0.003),
+             call_of("normalize", "batch_norm", {1}, 0.010),
+             call_of("unary", "relu", {2}, 0.002),
+             call_of("unary", "relu", {3}, 0.050),              // after another ReLU
+             call_of("unary", "exp", {0}, 0.050),               // no ReLU
+             call_of("binary", "relu", {0, 2}, 0.050),          // of two results
+             call_of("unary_backward", "ReLU", {1}, 0.004, true),
+             call_of("unary_backward", "ReLU", {4, 3}, 0.0025, true),
+             call_of("binary", "Mul", {1}, 0.050, true),        // reads a ReLU's result for another reason
+             call_of("unary", "relu", {0}, 0.050, true)};       // computed again in the backward pass
+  propose(e);
+  CHECK(lines_of(e.faster) == Lines{"fuse convolutions and their ReLU: nn::ConvReLU2d: 7 ms (time of the ReLUs)",
+                                    "fuse batch norms and their ReLU: nn::BNReLU2d: 4.5 ms (time of the ReLUs)"});
+  CHECK(e.smaller.empty());
+  e.faster.clear(), e.step_seconds = 0.0045 / 0.02;  // a saving of 2 % is not worth a change
+  propose(e);
+  CHECK(e.faster.size() == 1);
+}
+
+TEST_CASE("kernels below a tenth of the roofline are named, by implementation", "[explain]") {
+  Explanation e;
+  e.step_seconds = 0.1;
+  e.kernels = {kernel_of("matmul", "loops", 0.008, 0.05), kernel_of("matmul", "loops", 0.002, 0.02),
+               kernel_of("matmul", "tiles", 0.020, 0.1), kernel_of("sort", "loops", 0.003, 0)};
+  propose(e);
+  CHECK(lines_of(e.faster) ==
+        Lines{"a faster kernel for matmul by openmp/loops, at 4.4 % of the roofline: 9.56 ms (time beyond the roofline)",
+              "a faster kernel for sort by openmp/loops, at 0 % of the roofline: 3 ms (time beyond the roofline)"});
+}
+
+TEST_CASE("the module that saves most memory is proposed to be computed again", "[explain]") {
+  Explanation e;
+  e.saved = {saved_of("block.0", 3000, true),       saved_of("block.1.conv", 2000, true), saved_of("head", 4000, true),
+             saved_of("block.1", 9000, false),      saved_of("", 90000, true, DType::i64),
+             saved_of("blocks", 4999, true, DType::bf16)};
+  e.kernels = {kernel_of("conv2d", "loops", 0.001, 1), kernel_of("relu", "loops", 0.002, 1),
+               kernel_of("relu", "loops", 0.004, 1), kernel_of("conv2d_backward", "loops", 0.008, 1)};
+  e.kernels[0].module = "block.0", e.kernels[1].module = "block", e.kernels[2].module = "blocks";
+  e.kernels[3].module = "block.0", e.kernels[3].backward = true;
+  propose(e);
+  CHECK(lines_of(e.smaller) ==
+        Lines{"recompute layer 'block' in the backward pass: autograd::checkpoint, for 3 ms more: 5000 B "
+              "(saved for it at the peak)",
+              "mixed precision: amp::Autocast with kBFloat16: 4500 B (half of what is saved in float32 at the peak)"});
+  // Of a module and its only part, which save the same, the module is named.
+  Explanation nested;
+  nested.saved = {saved_of("a.b.c", 10, true)};
+  propose(nested);
+  CHECK_THAT(nested.smaller.at(0).change, contains("recompute layer 'a' "));
+}
+
+TEST_CASE("the three largest savings are proposed, and leaks are proposed to be released", "[explain]") {
+  Explanation e;
+  e.step_seconds = 0.1;
+  for (const int ms : {4, 6, 3, 5}) e.kernels.push_back(kernel_of("k" + std::to_string(ms), "loops", 1e-3 * ms, 0));
+  e.leaks = {{"mul", {2}, 8}, {"add", {3, 5}, 60}, {"exp", {}, 4}, {"nothing", {0}, 0}, {"log", {4}, 16}};
+  propose(e);
+  REQUIRE(e.faster.size() == 3);
+  for (size_t i = 0; i < 3; ++i) CHECK(e.faster[i].seconds == Approx(0.006 - 0.001 * static_cast<double>(i)));
+  CHECK(lines_of(e.smaller) ==
+        Lines{"release (3, 5) made by add, which the program keeps from step to step: 60 B (per step)",
+              "release (4,) made by log, which the program keeps from step to step: 16 B (per step)",
+              "release (2,) made by mul, which the program keeps from step to step: 8 B (per step)"});
+  CHECK(e.notes.empty());
+  propose(e, kMeasured);
+  CHECK(e.notes == Lines{"a step whose tensors are kept cannot be a StaticStep"});
+}
+
+TEST_CASE("channels-last is proposed where the operations on images are faster in it", "[explain]") {
+  const Tensor x = randn({2, 3, 6, 6}), w = randn({4, 3, 3, 3}), one_channel = randn({2, 1, 6, 6});
+  const Tensor one_pixel = randn({2, 3, 1, 1}), rows = randn({6, 6});
+  optim::SGD sgd({x}, 0.1);
+  x.mutable_grad() = ones_like(x);
+  const auto proposed = [](const std::function<void()>& work, LikesChannelsLast& runs) {
+    Explanation e;
+    e.step_seconds = 0.1;
+    propose(e, kMeasured, [] {}, calls_of(work), runs);
+    const Explanation::Proposal* const found = find(e.faster, "channels-last: net->to(MemoryFormat::channels_last)");
+    return found ? found->seconds : 0;
+  };
+  LikesChannelsLast runs;
+  const double seconds = proposed(
+      [&] {
+        conv2d(x, w);
+        x.exp();
+        one_channel.exp(), one_pixel.exp(), rows.exp();  // these have the same elements in the same order
+        sgd.step();
+      },
+      runs);
+  CHECK(seconds > 0.012);  // 20 ms, if the machine does nothing else
+  CHECK(seconds < 0.040);
+  CHECK(runs.calls == 2 * 2 * 4);  // two calls in two layouts: once to warm up and three times for the shortest time
+  CHECK_FALSE(runs.mixed);
+  CHECK_FALSE(runs.names.contains("optimizer_step"));
+
+  LikesChannelsLast unused;
+  const Tensor converted = x.contiguous(MemoryFormat::channels_last);
+  CHECK(proposed([&] { converted.exp(); }, unused) == 0);  // the images are channels-last already
+  CHECK(unused.calls == 2 * 4);
+}
+
+TEST_CASE("one thread is proposed where it is faster, and the number of threads stays", "[explain]") {
+  const int before = num_threads();
+  const auto proposed = [](int threads) {
+    set_num_threads(threads);
+    Explanation e;
+    e.step_seconds = INFINITY;
+    const auto step = [] { sleep_ms(num_threads() > 1 ? 20 : 1); };
+    CHECK((propose(e, kMeasured, step), e.faster.empty()));  // nothing is worthwhile beside an endless step
+    e.step_seconds = 0.050;
+    propose(e, kMeasured, step);
+    CHECK(num_threads() == threads);
+    const Explanation::Proposal* const found = find(e.faster, "a small step: set_num_threads(1)");
+    if (found) CHECK(found->basis == "measured");
+    return found ? found->seconds : 0;
+  };
+  CHECK(proposed(1) == 0);
+  const double seconds = proposed(2);
+  set_num_threads(before);
+  CHECK(seconds > 0.010);
+  CHECK(seconds < 0.045);
+}
+
+TEST_CASE("a static step is proposed with what its memory plan saves, and gradients keep their values", "[explain]") {
+  const Tensor x = randn({256}).requires_grad_(), factor = full({256}, 3.0);
+  const auto step = [&] {
+    x.mutable_grad() = Tensor();
+    const Tensor a = x * factor, b = a + 1, c = b * factor, d = c + 1;  // all are alive until the end
+    d.sum().backward();
+  };
+  graph::Recorder recorder;
+  step();
+  graph::Graph graph = recorder.finish();
+  graph::run_passes(graph);
+  const int64_t eager = graph.eager_peak();
+  const graph::Executor executor(std::move(graph));
+  const int64_t saved = eager - static_cast<int64_t>(executor.plan().bytes);
+  REQUIRE(saved > 0);
+
+  Explanation e;
+  e.step_seconds = 0.1;
+  int steps = 0;
+  propose(e, kMeasured, [&] {
+    step();
+    // The recording leaves this out, and the static step as well.
+    if (!gradus::detail::recorded_memory) sleep_ms(10);
+    ++steps;
+  });
+  const Explanation::Proposal* const smaller = find(e.smaller, "planned memory: training::StaticStep");
+  REQUIRE(smaller);
+  CHECK(smaller->bytes == saved);
+  const Explanation::Proposal* const faster = find(e.faster, "no work between kernels: training::StaticStep");
+  REQUIRE(faster);
+  CHECK(faster->seconds > 0.005);
+  CHECK(e.notes.empty());
+  CHECK(x.grad().equal(full({256}, 9.0)));
+}

@@ -43,6 +43,13 @@ double least_seconds(int count, const std::function<void()>& work);
 /// Captures work() on a GPU and replays it. Returns the seconds of the fastest of `count` replays.
 double least_captured_seconds(int count, const std::function<void()>& work);
 
+/// Sets the times of the kernels and of the step to those of a captured step on a GPU.
+void time_captured_step(Explanation& explanation, const std::function<void()>& step, int count);
+
+/// Sets the times of kernels and between kernels. `least` has the times between the events around each kernel, `empty`
+/// is the time between two events without a kernel. The kernels' times are scaled down if they exceed the step's time.
+void set_captured_times(Explanation& explanation, std::vector<double> least, double empty);
+
 class WatchedMemory;
 
 /// Callbacks for the steps that explain() watches. The explanation describes only the last of these steps. The default

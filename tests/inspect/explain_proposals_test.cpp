@@ -22,8 +22,9 @@ namespace {
 
 const ExplainOptions kEstimated = ExplainOptions().proposals(false), kMeasured = ExplainOptions().steps(3);
 
-void propose(Explanation& e, const ExplainOptions& options = kEstimated, const std::function<void()>& step = [] {},
-             const graph::Calls& calls = {}, Backend& runs = backend("naive")) {
+void propose(
+    Explanation& e, const ExplainOptions& options = kEstimated, const std::function<void()>& step = [] {},
+    const graph::Calls& calls = {}, Backend& runs = backend("naive")) {
   training::detail::add_proposals(e, calls, runs, step, options);
 }
 
@@ -41,7 +42,7 @@ std::vector<std::string> lines_of(const std::vector<Explanation::Proposal>& list
 
 using Lines = std::vector<std::string>;
 
-const Explanation::Proposal* find(const std::vector<Explanation::Proposal>& list, const std::string& part) {
+const Explanation::Proposal* proposal_of(const std::vector<Explanation::Proposal>& list, const std::string& part) {
   for (const auto& one : list)
     if (one.change.find(part) != std::string::npos) return &one;
   return nullptr;
@@ -115,13 +116,13 @@ TEST_CASE("a ReLU after a convolution or batch norm is proposed to be fused", "[
              call_of("unary", "relu", {0}, 0.003),
              call_of("normalize", "batch_norm", {1}, 0.010),
              call_of("unary", "relu", {2}, 0.002),
-             call_of("unary", "relu", {3}, 0.050),              // after another ReLU
-             call_of("unary", "exp", {0}, 0.050),               // no ReLU
-             call_of("binary", "relu", {0, 2}, 0.050),          // of two results
+             call_of("unary", "relu", {3}, 0.050),      // after another ReLU
+             call_of("unary", "exp", {0}, 0.050),       // no ReLU
+             call_of("binary", "relu", {0, 2}, 0.050),  // of two results
              call_of("unary_backward", "ReLU", {1}, 0.004, true),
              call_of("unary_backward", "ReLU", {4, 3}, 0.0025, true),
-             call_of("binary", "Mul", {1}, 0.050, true),        // reads a ReLU's result for another reason
-             call_of("unary", "relu", {0}, 0.050, true)};       // computed again in the backward pass
+             call_of("binary", "Mul", {1}, 0.050, true),   // reads a ReLU's result for another reason
+             call_of("unary", "relu", {0}, 0.050, true)};  // computed again in the backward pass
   propose(e);
   CHECK(lines_of(e.faster) == Lines{"fuse convolutions and their ReLU: nn::ConvReLU2d: 7 ms (time of the ReLUs)",
                                     "fuse batch norms and their ReLU: nn::BNReLU2d: 4.5 ms (time of the ReLUs)"});
@@ -137,16 +138,17 @@ TEST_CASE("kernels below a tenth of the roofline are named, by implementation", 
   e.kernels = {kernel_of("matmul", "loops", 0.008, 0.05), kernel_of("matmul", "loops", 0.002, 0.02),
                kernel_of("matmul", "tiles", 0.020, 0.1), kernel_of("sort", "loops", 0.003, 0)};
   propose(e);
-  CHECK(lines_of(e.faster) ==
-        Lines{"a faster kernel for matmul by openmp/loops, at 4.4 % of the roofline: 9.56 ms (time beyond the roofline)",
-              "a faster kernel for sort by openmp/loops, at 0 % of the roofline: 3 ms (time beyond the roofline)"});
+  CHECK(
+      lines_of(e.faster) ==
+      Lines{"a faster kernel for matmul by openmp/loops, at 4.4 % of the roofline: 9.56 ms (time beyond the roofline)",
+            "a faster kernel for sort by openmp/loops, at 0 % of the roofline: 3 ms (time beyond the roofline)"});
 }
 
 TEST_CASE("the module that saves most memory is proposed to be computed again", "[explain]") {
   Explanation e;
-  e.saved = {saved_of("block.0", 3000, true),       saved_of("block.1.conv", 2000, true), saved_of("head", 4000, true),
-             saved_of("block.1", 9000, false),      saved_of("", 90000, true, DType::i64),
-             saved_of("blocks", 4999, true, DType::bf16)};
+  e.saved = {saved_of("block.0", 3000, true),       saved_of("block.1.conv", 2000, true),
+             saved_of("head", 4000, true),          saved_of("block.1", 9000, false),
+             saved_of("", 90000, true, DType::i64), saved_of("blocks", 4999, true, DType::bf16)};
   e.kernels = {kernel_of("conv2d", "loops", 0.001, 1), kernel_of("relu", "loops", 0.002, 1),
                kernel_of("relu", "loops", 0.004, 1), kernel_of("conv2d_backward", "loops", 0.008, 1)};
   e.kernels[0].module = "block.0", e.kernels[1].module = "block", e.kernels[2].module = "blocks";
@@ -188,8 +190,10 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
   const auto proposed = [](const std::function<void()>& work, LikesChannelsLast& runs) {
     Explanation e;
     e.step_seconds = 0.1;
-    propose(e, kMeasured, [] {}, calls_of(work), runs);
-    const Explanation::Proposal* const found = find(e.faster, "channels-last: net->to(MemoryFormat::channels_last)");
+    propose(
+        e, kMeasured, [] {}, calls_of(work), runs);
+    const Explanation::Proposal* const found =
+        proposal_of(e.faster, "channels-last: net->to(MemoryFormat::channels_last)");
     return found ? found->seconds : 0;
   };
   LikesChannelsLast runs;
@@ -224,7 +228,7 @@ TEST_CASE("one thread is proposed where it is faster, and the number of threads 
     e.step_seconds = 0.050;
     propose(e, kMeasured, step);
     CHECK(num_threads() == threads);
-    const Explanation::Proposal* const found = find(e.faster, "a small step: set_num_threads(1)");
+    const Explanation::Proposal* const found = proposal_of(e.faster, "a small step: set_num_threads(1)");
     if (found) CHECK(found->basis == "measured");
     return found ? found->seconds : 0;
   };
@@ -260,10 +264,10 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
     if (!gradus::detail::recorded_memory) sleep_ms(10);
     ++steps;
   });
-  const Explanation::Proposal* const smaller = find(e.smaller, "planned memory: training::StaticStep");
+  const Explanation::Proposal* const smaller = proposal_of(e.smaller, "planned memory: training::StaticStep");
   REQUIRE(smaller);
   CHECK(smaller->bytes == saved);
-  const Explanation::Proposal* const faster = find(e.faster, "no work between kernels: training::StaticStep");
+  const Explanation::Proposal* const faster = proposal_of(e.faster, "no work between kernels: training::StaticStep");
   REQUIRE(faster);
   CHECK(faster->seconds > 0.005);
   CHECK(e.notes.empty());

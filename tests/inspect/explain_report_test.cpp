@@ -11,7 +11,7 @@ using training::Explanation;
 
 namespace {
 
-Explanation::Kernel kernel_of(const std::string& name, double seconds) {
+Explanation::Kernel listed_kernel(const std::string& name, double seconds) {
   Explanation::Kernel kernel;
   kernel.name = name, kernel.backend = "openmp", kernel.implementation = "loops", kernel.seconds = seconds;
   return kernel;
@@ -22,14 +22,15 @@ Explanation made_explanation() {
   Explanation e;
   e.step_seconds = 0.020, e.between_seconds = 0.004;
   e.roofline = {2e9, {{1 << 20, 5e9}, {64 << 20, 3e9}}};
-  e.kernels = {kernel_of("conv2d", 0.010), kernel_of("relu", 0.001), kernel_of("conv2d_backward", 0.004)};
+  e.kernels = {listed_kernel("conv2d", 0.010), listed_kernel("relu", 0.001), listed_kernel("conv2d_backward", 0.004)};
   e.kernels[0].op = "conv2d", e.kernels[0].module = "stem", e.kernels[0].reason = "few channels";
   e.kernels[0].shapes = {{2, 3}, {4}};
   e.kernels[0].bytes = 3072, e.kernels[0].flops = 1'500'000, e.kernels[0].roofline = 0.25;
   e.kernels[2].op = "Conv2d", e.kernels[2].backward = true;
   e.peak_bytes = 4096, e.peak_call = 7;
   e.saved.resize(2);
-  e.saved[0] = {"conv2d of stem", {"relu", "max_pool2d"}, "Relu, backward", "stem", {2, 3}, DType::f32, 2048, 0, 1, true};
+  e.saved[0] = {
+      "conv2d of stem", {"relu", "max_pool2d"}, "Relu, backward", "stem", {2, 3}, DType::f32, 2048, 0, 1, true};
   e.saved[1] = {"relu", {"relu"}, "the end of the step", "", {8}, DType::f32, 512, 1, 2, false};
   e.leaks = {{"mul, train.cpp:3", {4, 8}, 128}};
   e.faster = {{"fuse <them>", 0.0015, 0, "measured"}};
@@ -49,8 +50,8 @@ std::string squeezed(const std::string& text) {
   return result;
 }
 
-Explanation::Call call_of(const std::string& op, const std::string& module, std::vector<size_t> inputs, Shape result,
-                          double seconds, bool backward = false) {
+Explanation::Call drawn_call(const std::string& op, const std::string& module, std::vector<size_t> inputs, Shape result,
+                             double seconds, bool backward = false) {
   Explanation::Call call;
   call.op = op, call.origin.module = module, call.inputs = std::move(inputs), call.result = result;
   call.seconds = seconds, call.backward = backward;
@@ -61,7 +62,8 @@ Explanation::Call call_of(const std::string& op, const std::string& module, std:
 Explanation chain_of(size_t count) {
   Explanation e;
   for (size_t i = 0; i < count; ++i)
-    e.calls.push_back(call_of("op" + std::to_string(i), "", i > 0 ? std::vector{i - 1} : std::vector<size_t>(), {1}, 0));
+    e.calls.push_back(
+        drawn_call("op" + std::to_string(i), "", i > 0 ? std::vector{i - 1} : std::vector<size_t>(), {1}, 0));
   return e;
 }
 
@@ -153,22 +155,22 @@ TEST_CASE("the page of an explanation has every figure, and its texts are escape
 // A layer is called twice, and a sum reads the results of a layer and of two operators.
 TEST_CASE("the drawing has a box for each layer or operator, with lines from what it reads", "[explain]") {
   Explanation e;
-  e.calls = {call_of("conv2d", "stem", {}, {2, 4}, 0.001),
-             call_of("relu", "stem", {0}, {2, 5}, 0.002),
-             call_of("mul", "", {1}, {6}, 0.001),
-             call_of("add_scalar", "", {1}, {6}, 0.0005),
-             call_of("add", "", {2, 3, 1}, {6}, 0.001),
-             call_of("conv2d", "stem", {4}, {7}, 0.003),
-             call_of("cross_entropy", "", {5}, {}, 0),
-             call_of("CrossEntropy", "", {}, {7}, 0.001, true),
-             call_of("Conv2d", "stem", {}, {6}, 0.005, true),
-             call_of("Add", "", {}, {6}, 0.001, true),
-             call_of("AddScalar", "", {}, {6}, 0.0005, true),
-             call_of("Mul", "", {}, {6}, 0, true),
-             call_of("Relu", "stem", {}, {6}, 0.001, true),
-             call_of("Conv2d", "stem", {}, {6}, 0.002, true),
-             call_of("Strange", "", {}, {6}, 0.001, true),
-             call_of("optimizer_step", "", {}, {6}, 0.001)};
+  e.calls = {drawn_call("conv2d", "stem", {}, {2, 4}, 0.001),
+             drawn_call("relu", "stem", {0}, {2, 5}, 0.002),
+             drawn_call("mul", "", {1}, {6}, 0.001),
+             drawn_call("add_scalar", "", {1}, {6}, 0.0005),
+             drawn_call("add", "", {2, 3, 1}, {6}, 0.001),
+             drawn_call("conv2d", "stem", {4}, {7}, 0.003),
+             drawn_call("cross_entropy", "", {5}, {}, 0),
+             drawn_call("CrossEntropy", "", {}, {7}, 0.001, true),
+             drawn_call("Conv2d", "stem", {}, {6}, 0.005, true),
+             drawn_call("Add", "", {}, {6}, 0.001, true),
+             drawn_call("AddScalar", "", {}, {6}, 0.0005, true),
+             drawn_call("Mul", "", {}, {6}, 0, true),
+             drawn_call("Relu", "stem", {}, {6}, 0.001, true),
+             drawn_call("Conv2d", "stem", {}, {6}, 0.002, true),
+             drawn_call("Strange", "", {}, {6}, 0.001, true),
+             drawn_call("optimizer_step", "", {}, {6}, 0.001)};
   std::vector<size_t> box_of;
   CHECK(training::detail::picture_of(e, box_of) == R"(<svg xmlns="http://www.w3.org/2000/svg" width="790" height="310">
 <path d="M255 40 L255 62"/>

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 #include <regex>
 #include <set>
 #include <thread>
@@ -10,7 +11,10 @@
 #include <gradus/core/backend_interceptor.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/recorded_memory.h>
+#include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
+#include <gradus/graph/recorder.h>
+#include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
@@ -52,6 +56,22 @@ class SleepyBackend final : public BackendInterceptor<SleepyBackend> {
     (backend("openmp").*method)(arguments...);
   }
 };
+
+void sleep_for_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+/// The first call of this operator.
+size_t number_of(const Explanation& explanation, const std::string& op) {
+  size_t i = 0;
+  while (explanation.calls.at(i).op != op) ++i;
+  return i;
+}
+
+/// The saved array whose maker begins with this text.
+const Explanation::Saved& saved_by(const Explanation& explanation, const std::string& made_by) {
+  for (const Explanation::Saved& saved : explanation.saved)
+    if (saved.made_by.starts_with(made_by)) return saved;
+  throw std::out_of_range(made_by);
+}
 
 bool any_of(const std::vector<Explanation::Proposal>& list, const std::string& part) {
   return std::any_of(list.begin(), list.end(),
@@ -170,12 +190,8 @@ TEST_CASE("explain draws a sum of two paths, and finds the calls whose results a
   const auto block = std::make_shared<Block>();
   const Tensor x = randn({2, 16, 8, 8}).requires_grad_();
   const Explanation explanation = explain([&] { block->forward(x * 1).sum().backward(); }, kFew);
-  const auto number_of = [&](const char* op) {
-    size_t i = 0;
-    while (explanation.calls.at(i).op != op) ++i;
-    return i;
-  };
-  const size_t mul = number_of("mul"), conv = number_of("conv2d"), relu = number_of("relu"), add = number_of("add");
+  const size_t mul = number_of(explanation, "mul"), conv = number_of(explanation, "conv2d");
+  const size_t relu = number_of(explanation, "relu"), add = number_of(explanation, "add");
   CHECK(explanation.calls[conv].inputs == std::vector<size_t>{mul});
   CHECK(explanation.calls[relu].inputs == std::vector<size_t>{conv});
   CHECK(explanation.calls[add].inputs == std::vector<size_t>{relu, mul});
@@ -227,4 +243,230 @@ TEST_CASE("a roofline is the larger of two bounds", "[explain]") {
   CHECK(roofline.seconds_at_least(20, 100) == 10);
   CHECK(roofline.seconds_at_least(4000, 100) == 2000);
   CHECK(roofline.seconds_at_least(20, 5000) == 50);
+}
+
+TEST_CASE("explain runs the step as often as its options say", "[explain]") {
+  int steps = 0;
+  explain([&] { ++steps; }, ExplainOptions().warm_up(2).steps(3).proposals(false));
+  CHECK(steps == 2 + 3 + 1 + 2 * 3);  // to warm up, watched, one afterwards, and alternately with and without observers
+  CHECK_THROWS_WITH(explain([] {}, ExplainOptions().steps(0)), contains("at least one step"));
+  const OpContext op("mine");
+  CHECK_THROWS_WITH(explain([] {}, kFew), contains("outside of operators and recordings"));
+}
+
+TEST_CASE("explain has the times of the fastest steps, and the figures of the innermost kernels", "[explain]") {
+  const Tensor x = ones({4, 3});
+  const View view = x.array();
+  int run = 0;
+  const auto step = [&] {
+    ++run;
+    const bool is_fast = run == 8 || run == 11;  // a timed step without observers, and one with them
+    {
+      const EventScope composite("composite", "test", "calls_part", {});
+      const EventScope part("part", "test", "sleeps", {&view, &view}, 1000, "because");
+      sleep_for_ms(is_fast ? 10 : 60);
+    }
+    sleep_for_ms(5);
+  };
+  const Explanation explanation = explain(step, ExplainOptions().warm_up(1).steps(4).proposals(false));
+  CHECK(run == 13);
+  REQUIRE(explanation.kernels.size() == 1);
+  const Explanation::Kernel& kernel = explanation.kernels[0];
+  CHECK(kernel.name == "part");
+  CHECK(kernel.implementation == "sleeps");
+  CHECK(kernel.reason == "because");
+  CHECK(kernel.shapes == std::vector<Shape>{{4, 3}, {4, 3}});
+  CHECK(kernel.bytes == 96);
+  CHECK(kernel.flops == 1000);
+  CHECK(kernel.call == 0);
+  CHECK(kernel.op.empty());
+  CHECK((kernel.seconds >= 0.010 && kernel.seconds < 0.060));
+  CHECK(kernel.roofline == Approx(explanation.roofline.seconds_at_least(96, 1000) / kernel.seconds));
+  CHECK((explanation.step_seconds >= 0.015 && explanation.step_seconds < 0.060));
+  CHECK((explanation.between_seconds >= 0.005 && explanation.between_seconds < 0.050));
+  CHECK(explanation.calls.empty());
+  CHECK(explanation.notes.empty());
+}
+
+TEST_CASE("explain says that steps differ, and has the times of a watched one", "[explain]") {
+  for (const bool by_name : {true, false}) {
+    int run = 0;
+    const auto step = [&] {
+      {
+        const EventScope kernel(by_name && run % 2 == 0 ? "even" : "odd", "test", "sleeps", {});
+        sleep_for_ms(run > 4 ? 20 : 2);
+      }
+      if (!by_name && run % 2 == 0) const EventScope second("second", "test", "none", {});
+      ++run;
+    };
+    const Explanation explanation = explain(step, ExplainOptions().warm_up(1).steps(2).proposals(false));
+    REQUIRE(explanation.notes.size() == 1);
+    CHECK(explanation.notes[0] == "steps differ: the times of kernels are those of one step");
+    CHECK(explanation.kernels.at(0).name == "odd");
+    CHECK((explanation.kernels[0].seconds >= 0.002 && explanation.kernels[0].seconds < 0.020));
+  }
+}
+
+TEST_CASE("explain adds the times of kernels up by call", "[explain]") {
+  const Tensor x = randn({64, 32}), w = randn({32, 16});
+  const Explanation explanation = explain(
+      [&] {
+        const NoGradGuard no_grad;
+        const Tensor y = matmul(x, w);
+        y.exp();
+        const EventScope after("after", "test", "none", {});
+      },
+      kFew);
+  REQUIRE(explanation.calls.size() == 2);
+  CHECK(explanation.calls[0].result == Shape{64, 16});
+  CHECK(explanation.calls[0].inputs.empty());
+  CHECK(explanation.calls[1].inputs == std::vector<size_t>{0});
+  CHECK(explanation.kernels.back().name == "after");
+  CHECK(explanation.kernels.back().call == 1);
+  double seconds[2] = {};
+  for (const Explanation::Kernel& kernel : explanation.kernels) {
+    CHECK(kernel.seconds >= 0);
+    seconds[kernel.call] += kernel.seconds;
+  }
+  for (size_t i = 0; i < 2; ++i) CHECK(explanation.calls[i].seconds == Approx(seconds[i]));
+  CHECK(explanation.saved.empty());
+}
+
+TEST_CASE("explain counts what an optimizer's step reads and writes", "[explain]") {
+  Tensor w = ones({5, 3}).requires_grad_();
+  w.mutable_grad() = ones({5, 3});
+  optim::SGD sgd({w}, optim::SGDOptions(0.1).momentum(0.9));
+  const Explanation explanation = explain([&] { sgd.step(); }, kFew);
+  const auto& operands = explanation.kernels.back();
+  CHECK(operands.op == "optimizer_step");
+  CHECK(operands.bytes >= 3 * 60);       // the parameter, its gradient and its momentum
+  CHECK(operands.bytes < 3 * 60 + 200);  // and the block of the optimizer's numbers
+}
+
+TEST_CASE("explain follows saved arrays from call to call, and finds those at the peak", "[explain]") {
+  const Tensor x = randn({1000}).requires_grad_();
+  Tensor last;
+  const auto step = [&] {
+    x.mutable_grad() = Tensor();
+    x.slice(0, 0, 10).exp().sum().backward();  // its memory is free again before the peak
+    x.sin().tanh().sum().backward();
+    last = x.exp().sum();  // its graph is kept until the next step
+  };
+  const Explanation explanation = explain(step, kFew);
+  const Explanation::Saved& tanh = saved_by(explanation, "tanh");
+  CHECK(tanh.bytes == 4000);
+  CHECK(tanh.shape == Shape{1000});
+  CHECK(tanh.dtype == DType::f32);
+  CHECK(tanh.kept_by.size() == 1);
+  CHECK(tanh.kept_by[0].starts_with("tanh, explain_test.cpp:"));
+  CHECK_THAT(tanh.until, contains("backward"));
+  CHECK(tanh.module.empty());
+  CHECK(tanh.at_peak);
+  CHECK(tanh.from_call == number_of(explanation, "tanh"));
+  CHECK(tanh.from_call < tanh.to_call);
+  CHECK(tanh.to_call < explanation.calls.size());
+  CHECK(explanation.peak_call >= tanh.from_call);
+  CHECK(explanation.peak_call < explanation.calls.size());
+  REQUIRE(explanation.saved.size() == 3);
+  const Explanation::Saved& small = explanation.saved[2];
+  CHECK(small.bytes == 40);
+  CHECK_FALSE(small.at_peak);
+  CHECK(small.to_call <= tanh.from_call);
+  const auto kept = std::find_if(explanation.saved.begin(), explanation.saved.end(),
+                                 [](const auto& one) { return one.until == "the end of the step"; });
+  REQUIRE(kept != explanation.saved.end());
+  CHECK(kept->to_call == explanation.calls.size());
+  CHECK(kept->bytes == 4000);
+  CHECK(explanation.leaks.empty());
+
+  // The runtime counts the same peak.
+  DeviceRuntime& system = runtime(DeviceType::cpu);
+  system.reset_peak_memory_stats(0);
+  const int64_t before = system.memory_stats(0).allocated;
+  step();
+  CHECK(explanation.peak_bytes == system.memory_stats(0).peak_allocated - before);
+}
+
+TEST_CASE("saved arrays belong to the innermost module that makes and keeps them", "[explain]") {
+  const auto net =
+      nn::Sequential(nn::Sequential(nn::Linear(4, 5), nn::Tanh(), nn::Linear(5, 6)), nn::Tanh(), nn::Linear(6, 2));
+  const Tensor x = randn({3, 4});
+  const Explanation explanation = explain([&] { net->forward(x).sum().backward(); }, kFew);
+  const Explanation::Saved& inner = saved_by(explanation, "tanh of 0.1");
+  CHECK(inner.kept_by == std::vector<std::string>{"tanh of 0.1", "linear of 0.2"});
+  CHECK(inner.module == "0");
+  const Explanation::Saved& outer = saved_by(explanation, "tanh of 1");
+  CHECK(outer.kept_by == std::vector<std::string>{"tanh of 1", "linear of 2"});
+  CHECK(outer.module.empty());
+}
+
+TEST_CASE("explain lists leaks by their size", "[explain]") {
+  std::vector<Tensor> kept;
+  const Explanation explanation = explain(
+      [&] {
+        const NoGradGuard no_grad;
+        kept.push_back(zeros({2}));
+        kept.push_back(zeros({3, 3}));
+        kept.push_back(zeros({4}));
+      },
+      ExplainOptions().warm_up(1).steps(1).proposals(false));
+  std::vector<int64_t> bytes;
+  for (const Explanation::Leak& leak : explanation.leaks) bytes.push_back(leak.bytes);
+  CHECK(bytes == std::vector<int64_t>{36, 16, 8});
+  CHECK(explanation.peak_bytes == 60);
+}
+
+TEST_CASE("times of captured kernels lose the time between events, and are scaled to the step", "[explain]") {
+  Explanation explanation;
+  explanation.step_seconds = 0.010;
+  explanation.kernels.resize(3);
+  const auto seconds = [&](size_t i) { return explanation.kernels[i].seconds; };
+  training::detail::set_captured_times(explanation, {0.003, 0.005, 0.0005}, 0.001);
+  CHECK(seconds(0) == Approx(0.002));
+  CHECK(seconds(1) == Approx(0.004));
+  CHECK(seconds(2) == 0);  // not less than nothing
+  CHECK(explanation.between_seconds == Approx(0.004));
+  CHECK(explanation.notes.empty());
+
+  training::detail::set_captured_times(explanation, {0.009, 0.013, 0.001}, 0.001);
+  CHECK(seconds(0) == Approx(0.004));
+  CHECK(seconds(1) == Approx(0.006));
+  CHECK(explanation.between_seconds == Approx(0).margin(1e-9));
+  REQUIRE(explanation.notes.size() == 1);
+  CHECK(explanation.notes[0] == "kernels take 200 % of the step with events around them: scaled to it");
+}
+
+TEST_CASE("the measured roofline is as fast as the fastest kernels of its sizes", "[explain]") {
+  struct Fastest : Observer {
+    void on_end(const ObservedEvent& event) override {
+      if (event.kind != ObservedEvent::Kind::kernel || event.shape_count == 0) return;
+      const std::string name = event.name;
+      double& seconds = least
+                            .try_emplace({name == "matmul" ? "matmul"
+                                          : name == "fill" ? "fill"
+                                                           : "sweep",
+                                          numel_of(event.shapes[0])},
+                                         INFINITY)
+                            .first->second;
+      seconds = std::min(seconds, event.seconds);
+    }
+    double of(const std::string& kind, int64_t numel) const { return least.at({kind, numel}); }
+    std::map<std::pair<std::string, int64_t>, double> least;
+  } fastest;
+  add_observer(&fastest);
+  const training::Roofline roofline = training::measure_roofline();
+  remove_observer(&fastest);
+  const double peak = 2.0 * 384 * 384 * 384 / fastest.of("matmul", 384 * 384);
+  CHECK(roofline.peak <= 1.001 * peak);
+  CHECK(roofline.peak >= 0.5 * peak);
+  REQUIRE(roofline.levels.size() == 4);
+  constexpr int64_t kSizes[] = {1 << 18, 2 << 20, 16 << 20, 64 << 20};
+  for (size_t i = 0; i < 4; ++i) {
+    INFO(i);
+    CHECK(roofline.levels[i].bytes == kSizes[i]);
+    const auto bytes = static_cast<double>(kSizes[i]);
+    const double bandwidth = bytes / std::min(fastest.of("sweep", kSizes[i] / 4), fastest.of("sweep", kSizes[i] / 12));
+    CHECK(roofline.levels[i].bandwidth <= 1.001 * bandwidth);
+    CHECK(roofline.levels[i].bandwidth >= 0.2 * bandwidth);
+  }
 }

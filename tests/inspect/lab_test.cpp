@@ -1,7 +1,12 @@
-// record_lab() records the numbers, names and memory of a step. tests/lab tests the pages.
+// record_lab() records the numbers, names and memory of a step, and pages contain them. tests/lab shows the pages in a
+// browser.
 #include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
 #include <set>
 
+#include <gradus/core/platform/file.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/gradus.h>
 #include <gradus/inspect/lab/lab.h>
 #include <gradus/tests/catch.h>
@@ -19,6 +24,37 @@ const LabRecording::Operand& lab_operand(const LabRecording& recording, size_t c
   for (const LabRecording::Operand& operand : recording.calls.at(call).operands)
     if (operand.name == name) return operand;
   throw std::out_of_range(std::string(name));
+}
+
+/// What a page says: its HTML and the data in it.
+struct Page {
+  explicit Page(const std::string& path) {
+    const io::Bytes bytes = io::read_file(path);
+    html.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    const std::string mark = "id=\"data\">";
+    const size_t begin = html.find(mark) + mark.size();
+    data = nlohmann::json::parse(html.substr(begin, html.find("</script>", begin) - begin));
+  }
+  template <class Contents>
+  explicit Page(const Contents& contents, const test::TemporaryDirectory& folder = {}) {
+    write_lab(contents, folder.file("page.html"), "A <page>");
+    *this = Page(folder.file("page.html"));
+  }
+  std::string text(const nlohmann::json& number) const { return data["texts"].at(number.get<size_t>()); }
+
+  std::string html;
+  nlohmann::json data;
+};
+
+/// A recording of `count` calls "exp", each with one kernel.
+LabRecording made_recording(size_t count) {
+  LabRecording recording;
+  recording.explanation.calls.resize(count), recording.explanation.kernels.resize(count), recording.calls.resize(count);
+  for (size_t i = 0; i < count; ++i) {
+    recording.explanation.calls[i].op = "exp", recording.explanation.calls[i].name = "unary";
+    recording.explanation.kernels[i].call = i;
+  }
+  return recording;
 }
 
 }  // namespace
@@ -89,4 +125,211 @@ TEST_CASE("the first elements of large arrays and of views are kept", "[lab]") {
 TEST_CASE("a page that cannot be written is an IoError", "[lab]") {
   const test::TemporaryDirectory folder;
   CHECK_THROWS_AS(write_lab(LabRecording(), folder.file("missing/page.html")), IoError);
+}
+
+TEST_CASE("elements of all types are recorded with the digits that determine them", "[lab]") {
+  const auto values = [](const Tensor& x) {
+    const LabRecording recording = training::record_lab([&] { (void)x.clone(); }, nullptr, kOneStep);
+    return recording.calls.at(0).operands.at(0).values;
+  };
+  CHECK(values(tensor({0.1, -2.0})) == "0.1 -2");
+  CHECK(values(tensor({0.1f, 1e30f, NAN, -INFINITY})) == "0.1 1e+30 nan -inf");
+  CHECK(values(tensor({0.1f}).to(kHalf)) == "0.099975586");
+  CHECK(values(tensor({0.1f}).to(kDouble)) == "0.10000000149011612");
+  CHECK(values(arange(-1, 2, kLong)) == "-1 0 1");
+  CHECK(values(tensor({1.0f, 0.0f}) > 0) == "1 0");
+  CHECK(values(arange(0, 6, kFloat).view({2, 3}).t()) == "0 3 1 4 2 5");
+  CHECK(values(ones({3, 4}).slice(1, 0, 1)) == "1 1 1");
+}
+
+TEST_CASE("a recording names what its arrays are kept for, and the memory of the step", "[lab]") {
+  nn::BatchNorm1d norm(4);
+  const Tensor x = randn({8, 4}).requires_grad_();
+  std::vector<Tensor> kept;
+  const LabRecording recording = training::record_lab(
+      [&] {
+        x.mutable_grad() = Tensor();
+        const Tensor y = norm->forward(x);
+        y.exp().sum().backward();
+        const NoGradGuard no_grad;
+        kept.push_back(x * 2);
+      },
+      norm.ptr().get(), kOneStep);
+  std::set<std::string> names;
+  for (const LabRecording::Block& block : recording.blocks) names.insert(block.name);
+  for (const char* name : {"weight", "bias", "running_mean", "running_var", "gradient of weight", "gradient of bias"})
+    CHECK(names.contains(name));
+
+  // exp saves its result, after its call.
+  size_t exp = 0;
+  while (recording.explanation.calls.at(exp).op != "exp") ++exp;
+  const auto saved = std::find_if(recording.saved.begin(), recording.saved.end(),
+                                  [](const auto& one) { return one.kept_by.starts_with("exp"); });
+  REQUIRE(saved != recording.saved.end());
+  CHECK(saved->call == exp);
+  CHECK(saved->shape == Shape{8, 4});
+  CHECK(saved->block == lab_operand(recording, exp, "y").block);
+  const LabRecording::Block& result = recording.blocks.at(saved->block);
+  CHECK(result.made_by.starts_with("exp, lab_test.cpp:"));
+  CHECK(result.until == "backward, backward");
+  CHECK(result.bytes == 128);
+
+  // Of the kept tensors, only that of the last step has a block that begins in the step; it lasts until the end.
+  int alive = 0;
+  for (const LabRecording::Block& block : recording.blocks) {
+    if (!block.made_by.starts_with("mul")) continue;
+    alive += block.to == recording.last_tick;
+    CHECK(block.from >= recording.first_tick);
+    CHECK(block.to <= recording.last_tick);
+  }
+  CHECK(alive == 3);
+  for (size_t i = 1; i < recording.calls.size(); ++i) CHECK(recording.calls[i].tick >= recording.calls[i - 1].tick);
+  CHECK(recording.calls[0].tick >= recording.first_tick);
+  CHECK(recording.first_tick > 0);  // the steps before it were watched as well
+  CHECK(recording.calls.back().tick <= recording.last_tick);
+}
+
+TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[lab]") {
+  LabRecording recording = made_recording(2);
+  auto& explanation = recording.explanation;
+  explanation.step_seconds = 0.25;
+  explanation.notes = {"</script><b>"};
+  auto& call = explanation.calls[0];
+  call.origin.module = "net.0", call.origin.where = {"/folder/train.cpp", 41}, call.seconds = 0.0012345678;
+  explanation.calls[1].backward = true, explanation.calls[1].op = "Exp";
+  auto& kernels = explanation.kernels;
+  kernels.resize(3);
+  kernels[0].backend = "openmp", kernels[0].implementation = "loops", kernels[0].reason = "small";
+  kernels[1].call = 0, kernels[1].backend = "naive", kernels[1].implementation = "copy";
+  kernels[2].call = 2;  // there is no such call
+  recording.calls[0].tick = 5;
+  recording.calls[0].operands = {{"x", 1, DType::f32, {2}, false, "1 2"}, {"y", 0, DType::i64, {}, true, "3"}};
+  recording.blocks = {{"weight", "", "", 8, 0, 0}, {"", "exp of net.0", "sum", 12, 4, 9}};
+  recording.saved = {{0, 1, {2}, "exp of net.0", 6}, {1, 0, {}, "sum", 0}, {2, 0, {}, "never", 0}};
+  recording.first_tick = 3, recording.last_tick = 11;
+
+  const Page page(recording);
+  const nlohmann::json& data = page.data;
+  CHECK_THAT(page.html,
+             contains("<title>A &lt;page&gt;</title>") && contains("net.0: exp") && contains("\\u003c/script"));
+  CHECK(data["kind"] == "step");
+  CHECK(data["left_out"] == 0);
+  CHECK(data["ticks"] == nlohmann::json({3, 11}));
+  CHECK(data["step_ms"] == 250.0);
+  CHECK(data["notes"] == nlohmann::json({"</script><b>"}));
+  REQUIRE(data["calls"].size() == 2);
+  const nlohmann::json& row = data["calls"][0];
+  CHECK(page.text(row[0]) == "exp");
+  CHECK(page.text(row[1]) == "net.0");
+  CHECK(page.text(row[2]) == "unary");
+  CHECK(page.text(row[3]) == "train.cpp:41");
+  CHECK(page.text(row[4]) == "openmp: loops (small), naive: copy");
+  CHECK(row[5] == 0);
+  CHECK(row[6] == 1234.568);  // microseconds
+  CHECK(row[7] == 5);
+  CHECK(row[8] == 0);
+  CHECK(row[9] == 2);
+  REQUIRE(row[10].size() == 2);
+  const auto operand = [&](size_t i) {
+    const nlohmann::json& one = row[10][i];
+    return page.text(one[0]) + "|" + one[1].dump() + "|" + page.text(one[2]) + "|" + one[3].dump() + "|" +
+           page.text(one[4]);
+  };
+  CHECK(operand(0) == "x|1|float32 (2,)|0|1 2");
+  CHECK(operand(1) == "y|0|int64 ()|1|3");
+  const nlohmann::json& second = data["calls"][1];
+  CHECK(page.text(second[3]).empty());
+  CHECK(second[5] == 1);
+  CHECK(second[8] == 0);  // the box of the forward call
+  CHECK(second[9] == 0);
+  REQUIRE(data["saved"].size() == 2);
+  CHECK(data["saved"][0][0] == 0);
+  CHECK(data["saved"][0][1] == 1);
+  CHECK(page.text(data["saved"][0][2]) == "(2,)");
+  CHECK(page.text(data["saved"][0][3]) == "exp of net.0");
+  CHECK(data["saved"][0][4] == 6);
+  CHECK(data["saved"][1][0] == 1);
+  REQUIRE(data["blocks"].size() == 2);
+  const nlohmann::json& block = data["blocks"][1];
+  CHECK(page.text(block[0]).empty());
+  CHECK(page.text(block[1]) == "exp of net.0");
+  CHECK(page.text(block[2]) == "sum");
+  CHECK(block[3] == 12);
+  CHECK(block[4] == 4);
+  CHECK(block[5] == 9);
+  const auto& texts = data["texts"];
+  CHECK(std::set<std::string>(texts.begin(), texts.end()).size() == texts.size());  // each is stored once
+}
+
+TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab]") {
+  LabRecording many = made_recording(1);
+  many.calls[0].operands.assign(30, {"x", 0, DType::f32, {2}, false, "1 2"});
+  const nlohmann::json row = Page(many).data["calls"][0];
+  CHECK(row[9] == 30);
+  CHECK(row[10].size() == 24);
+
+  // Elements are left out after 4 MiB of texts.
+  const auto values_of_second = [](size_t length) {
+    LabRecording long_values = made_recording(1);
+    long_values.calls[0].operands = {{"x", 0, DType::f32, {2}, false, std::string(length, '1')},
+                                     {"y", 0, DType::f32, {2}, false, "1 2"}};
+    const Page page(long_values);
+    return page.text(page.data["calls"][0][10][1][4]);
+  };
+  CHECK(values_of_second((4 << 20) - 100) == "1 2");
+  CHECK(values_of_second(4 << 20).empty());
+
+  // Calls are left out after 24 MiB, of texts or of rows.
+  LabRecording long_texts = made_recording(30);
+  for (size_t i = 0; i < 30; ++i)
+    long_texts.explanation.kernels[i].reason = std::to_string(i) + std::string(1 << 20, 'x');
+  long_texts.saved = {{0, 0, {1}, "a", 0}, {23, 0, {1}, "b", 0}, {24, 0, {1}, "c", 0}};
+  const Page texts(long_texts);
+  CHECK(texts.data["calls"].size() == 24);
+  CHECK(texts.data["left_out"] == 6);
+  CHECK(texts.data["saved"].size() == 2);
+  LabRecording rows = made_recording(16'000);
+  for (LabRecording::Call& call : rows.calls) call.operands.assign(24, {"x", 0, DType::f32, {2}, false, "1 2"});
+  const Page long_page(rows);
+  CHECK(long_page.data["calls"].size() == 15'769);  // a row counts as 60 bytes, and each of its operands as 64
+  CHECK(long_page.data["left_out"] == 231);
+  CHECK(long_page.html.size() < 30'000'000);
+
+  LabRecording boxes = made_recording(1001);
+  for (size_t i = 0; i < 1001; ++i) boxes.explanation.calls[i].op = "op" + std::to_string(i);
+  const Page undrawn(boxes);
+  CHECK_THAT(undrawn.html, contains("<p>The net has more parts than can be drawn.</p>"));
+  CHECK(undrawn.data["calls"].size() == 1001);
+}
+
+TEST_CASE("a page of messages has their ends, texts and elements", "[lab]") {
+  const float numbers[] = {1, -0.5f};
+  dist::MessageLog log;
+  log.ranks = 3;
+  dist::MessageLog::Event event;
+  event.kind = dist::MessageLog::Event::Kind::receives;
+  event.rank = 1, event.peer = 2, event.message = 4, event.text = "send <x>", event.dtype = DType::f32,
+  event.bytes = 40;
+  event.body.resize(sizeof numbers);
+  std::memcpy(event.body.data(), numbers, sizeof numbers);
+  log.events = {event};
+  const Page page(log);
+  CHECK(page.data["kind"] == "messages");
+  CHECK(page.data["ranks"] == 3);
+  CHECK(page.data["left_out"] == 0);
+  const nlohmann::json& row = page.data["events"].at(0);
+  CHECK(row[0] == 1);
+  CHECK(row[1] == 1);
+  CHECK(row[2] == 2);
+  CHECK(row[3] == 4);
+  CHECK(page.text(row[4]) == "send <x>");
+  CHECK(row[5] == 40);
+  CHECK(page.text(row[6]) == "float32 (10,)");
+  CHECK(page.text(row[7]) == "1 -0.5");
+
+  log.events.assign(30, event);
+  for (size_t i = 0; i < 30; ++i) log.events[i].text = std::to_string(i) + std::string(1 << 20, 'x');
+  const Page cut(log);
+  CHECK(cut.data["events"].size() == 24);
+  CHECK(cut.data["left_out"] == 6);
 }

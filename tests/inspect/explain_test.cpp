@@ -250,6 +250,10 @@ TEST_CASE("explain runs the step as often as its options say", "[explain]") {
   explain([&] { ++steps; }, ExplainOptions().warm_up(2).steps(3).proposals(false));
   CHECK(steps == 2 + 3 + 1 + 2 * 3);  // to warm up, watched, one afterwards, and alternately with and without observers
   CHECK_THROWS_WITH(explain([] {}, ExplainOptions().steps(0)), contains("at least one step"));
+  {
+    const graph::Recorder recorder;
+    CHECK_THROWS_WITH(explain([] {}, kFew), contains("outside of operators and recordings"));
+  }
   const OpContext op("mine");
   CHECK_THROWS_WITH(explain([] {}, kFew), contains("outside of operators and recordings"));
 }
@@ -385,6 +389,20 @@ TEST_CASE("explain follows saved arrays from call to call, and finds those at th
   const int64_t before = system.memory_stats(0).allocated;
   step();
   CHECK(explanation.peak_bytes == system.memory_stats(0).peak_allocated - before);
+}
+
+TEST_CASE("an array whose allocation reaches the peak is saved at the peak", "[explain]") {
+  const Tensor x = randn({1000}).requires_grad_();
+  Tensor y;
+  const Explanation explanation = explain(
+      [&] {
+        y = Tensor();
+        y = x.exp();
+      },
+      ExplainOptions().warm_up(1).steps(1).proposals(false));
+  REQUIRE(explanation.saved.size() == 1);
+  CHECK(explanation.saved[0].at_peak);
+  CHECK(explanation.peak_call == 0);
 }
 
 TEST_CASE("saved arrays belong to the innermost module that makes and keeps them", "[explain]") {

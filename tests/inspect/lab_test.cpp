@@ -177,6 +177,7 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
   // Of the kept tensors, only that of the last step has a block that begins in the step; it lasts until the end.
   int alive = 0;
   for (const LabRecording::Block& block : recording.blocks) {
+    CHECK(block.from <= block.to);
     if (!block.made_by.starts_with("mul")) continue;
     alive += block.to == recording.last_tick;
     CHECK(block.from >= recording.first_tick);

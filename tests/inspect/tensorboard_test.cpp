@@ -241,7 +241,8 @@ TEST_CASE("images have their sizes, and other arrays are refused", "[tensorboard
   writer.add_image("grey", rand({4, 6}), 0);
   writer.add_image("colour", zeros({3, 2, 5}), 0);
   writer.add_image("bytes", zeros({1, 2, 5}, dtype(kByte)), 0);
-  CHECK_THROWS_AS(writer.add_image("x", zeros({2, 4, 4}), 0), ShapeError);
+  for (const Shape& shape : {Shape{2, 4, 4}, Shape{2, 1, 3}, Shape{2, 3, 1}, Shape{1, 2, 3, 4}})
+    CHECK_THROWS_AS(writer.add_image("x", zeros(shape), 0), ShapeError);
   CHECK_THROWS_AS(writer.add_image("x", zeros({4}), 0), ShapeError);
   CHECK_THROWS_AS(writer.add_image("x", zeros({4, 4}, dtype(kLong)), 0), DTypeError);
   writer.flush();

@@ -91,6 +91,7 @@ TEST_CASE("npy: hostile files are errors", "[io][npy]") {
   CHECK_THAT(header("{'descr': '<c8'}"), contains("'<c8' is not supported"));
   CHECK_THAT(header("{'descr': '|O'}"), contains("not supported"));
   CHECK_THAT(header("{'descr': '|f4'}"), contains("not supported"));
+  CHECK_THAT(header("{'descr': 'xu1'}"), contains("not supported"));
   CHECK_THAT(header("{'descr': [('a', '<f4')]}"), contains("lacks a '''"));
   CHECK_THAT(header("{'fortran_order': 1}"), contains("neither True nor False"));
   CHECK_THAT(header("{'shape': (-2,)}"), contains("invalid size"));

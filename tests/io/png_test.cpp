@@ -72,4 +72,10 @@ TEST_CASE("invalid pictures are rejected", "[io]") {
   CHECK_THROWS_WITH(io::encode_png(pixels, 0, 2, 1), contains("0 rows"));
   CHECK_THROWS_WITH(io::encode_png(pixels, 2, 2, 1), contains("got 12"));
   CHECK_THROWS_AS(io::encode_png(pixels, int64_t{1} << 40, int64_t{1} << 40, 1), ValueError);
+
+  const io::Bytes line(65536), longer(65537);  // the longest that is accepted, and one pixel more
+  CHECK_NOTHROW(io::encode_png(line, 65536, 1, 1));
+  CHECK_NOTHROW(io::encode_png(line, 1, 65536, 1));
+  CHECK_THROWS_WITH(io::encode_png(longer, 65537, 1, 1), contains("65537 rows"));
+  CHECK_THROWS_WITH(io::encode_png(longer, 1, 65537, 1), contains("65537 pixels"));
 }

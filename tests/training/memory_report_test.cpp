@@ -1,6 +1,7 @@
 // Compares memory reports with what the allocator measures, to the byte.
 #include <algorithm>
 #include <map>
+#include <sstream>
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/gradus.h>
@@ -229,11 +230,83 @@ TEST_CASE("memory reports of inference, of mixed precision, and the largest batc
     };
     step();
     CHECK(peak_of(step) - before == report.peak);
+    // The half-precision copies of parameters are kept from step to step, like the optimizer's state.
+    CHECK(report.optimizer_state > plan(net, {8, 1, 28, 28}, optimizer).optimizer_state);
   }
   const int64_t bytes = plan(net, {20, 1, 28, 28}, optimizer).peak;
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes) == 20);
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes - 1) == 19);
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, 1000) == 0);
+}
+
+TEST_CASE("a memory report estimates FLOPs from the shapes of the operands", "[plan]") {
+  const auto forward_flops = [](const PlannedModel& net, const Shape& shape) { return plan(net, shape).forward_flops; };
+  CHECK(forward_flops(nn::Linear(5, 7), {3, 5}) == 2 * (3 * 7) * 5);
+  CHECK(forward_flops(nn::Linear(nn::LinearOptions(5, 7).bias(false)), {3, 5}) == 2 * (3 * 7) * 5);
+  CHECK(forward_flops(nn::Conv2d(nn::Conv2dOptions(2, 5, {3, 4}).bias(false)), {4, 2, 8, 10}) ==
+        2 * (4 * 5 * 6 * 7) * (2 * 3 * 4));
+  CHECK(forward_flops(nn::Tanh(), {3, 5}) == 3 * 5);
+
+  nn::Sequential net(nn::Linear(5, 7), nn::Tanh(), nn::Linear(7, 2));
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  net->recompute_part(0, 2);
+  CHECK(plan(net, {3, 5}, optimizer).recomputed_flops == 2 * (3 * 7) * 5 + 3 * 7);
+}
+
+TEST_CASE("a memory report prints all that it knows", "[plan]") {
+  const nn::Sequential net(nn::Conv2d(1, 4, 3), nn::BatchNorm2d(4), nn::ReLU(), nn::Flatten(), nn::Linear(144, 10));
+  optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));
+  const MemoryReport report = plan(net, {2, 1, 8, 8}, optimizer);
+  std::map<std::string, int64_t> lines;  // the first of each name
+  std::istringstream text(report.str());
+  for (std::string line; std::getline(text, line);) {
+    const std::string name = line.substr(0, line.find_last_not_of(' ', 24) + 1);
+    lines.emplace(name, std::stoll(line.substr(24)));
+  }
+  const std::map<std::string, int64_t> expected = {{"parameters", report.parameters},
+                                                   {"buffers", report.buffers},
+                                                   {"gradients", report.gradients},
+                                                   {"optimizer state", report.optimizer_state},
+                                                   {"activations", report.activations},
+                                                   {"workspace", report.workspace},
+                                                   {"inputs", report.inputs},
+                                                   {"peak, eager", report.peak},
+                                                   {"peak, static", report.static_peak},
+                                                   {"  arena", report.static_arena},
+                                                   {"  its lower bound", report.static_lower_bound}};
+  for (const auto& [name, bytes] : expected) {
+    INFO(name);
+    CHECK(lines.count(name) == 1);
+    CHECK(lines[name] == bytes);
+  }
+  int64_t sum = 0;
+  for (int kind = 0; kind < kMemoryKinds; ++kind) {
+    const std::string of_peak = std::string("  ") + name(static_cast<MemoryKind>(kind));
+    CHECK(lines.count(of_peak) == (report.at_peak[kind] > 0));
+    sum += lines[of_peak];
+  }
+  CHECK(sum == report.peak);
+  CHECK(report.buffers > 0);
+}
+
+TEST_CASE("the parts of a reported step follow each other in time", "[plan]") {
+  const nn::Sequential net(nn::Linear(5, 7), nn::Tanh(), nn::Linear(7, 2));
+  optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));
+  const MemoryReport report = plan(net, {3, 5}, optimizer);
+  CHECK(0 < report.backward_begin);
+  CHECK(report.backward_begin < report.step_begin);
+  CHECK(report.step_begin <= report.end);
+  CHECK(report.peak_time <= report.end);
+  int64_t at_peak = 0;
+  for (const MemorySpan& span : report.timeline) {
+    INFO(name(span.kind) << " of " << span.op);
+    CHECK(span.begin < span.end);
+    if (span.kind == MemoryKind::activations) CHECK(span.begin < report.backward_begin);
+    if (span.kind == MemoryKind::gradients || span.kind == MemoryKind::backward)
+      CHECK(span.begin >= report.backward_begin);
+    if (span.begin <= report.peak_time && report.peak_time < span.end) at_peak += span.bytes;
+  }
+  CHECK(at_peak == report.peak);
 }
 
 TEST_CASE("a memory report changes neither model nor optimizer", "[plan]") {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -123,16 +124,36 @@ TEST_CASE("RandomAffine and RandomRotation stay within their ranges", "[data][tr
 }
 
 TEST_CASE("ColorJitter changes only the selected properties", "[data][transforms]") {
-  const Tensor x = image(3, 5, 5);
+  const Tensor x = image(3, 5, 5) * 0.4 + 0.3;  // no number leaves [0, 1] below
   manual_seed(8);
   CHECK(ColorJitter()(x).equal(x));
-  for (int i = 0; i < 50; ++i) {
-    const Tensor y = ColorJitter(0.3)(x);
-    const double factor = y[0][2][2].item<double>() / x[0][2][2].item<double>();
-    CHECK(factor >= 0.7 - 1e-6);
-    CHECK(factor <= 1.3 + 1e-6);
-    CHECK(y.allclose(f::adjust_brightness(x, factor), 1e-5, 1e-6));
+  CHECK(ColorJitter()(x * 9 - 4).equal(x * 9 - 4));  // nor are numbers outside of [0, 1] clamped
+  struct Property {
+    ColorJitter jitter;
+    Tensor (*adjust)(const Tensor&, double);
+  };
+  for (const Property& property :
+       {Property{ColorJitter(0.3), f::adjust_brightness}, Property{ColorJitter(0, 0.3), f::adjust_contrast},
+        Property{ColorJitter(0, 0, 0.3), f::adjust_saturation}}) {
+    INFO(property.jitter.describe());
+    const Tensor none = property.adjust(x, 0);
+    const auto at_corner = [](const Tensor& y) { return y[0][0][0].item<double>(); };
+    double least = 2, most = 0;
+    for (int i = 0; i < 50; ++i) {
+      const Tensor y = property.jitter(x);
+      const double factor = (at_corner(y) - at_corner(none)) / (at_corner(x) - at_corner(none));
+      least = std::min(least, factor), most = std::max(most, factor);
+      CHECK(y.allclose(property.adjust(x, factor), 1e-5, 1e-6));
+    }
+    CHECK(least >= 0.7 - 1e-6);
+    CHECK(least < 0.8);
+    CHECK(most > 1.2);
+    CHECK(most <= 1.3 + 1e-6);
   }
+  const Tensor turned = ColorJitter(0, 0, 0, 0.1)(x);
+  CHECK_FALSE(turned.allclose(x));
+  CHECK(turned.amax(0).allclose(x.amax(0)));  // a hue changes neither the greatest nor the least of three colours
+  CHECK(turned.amin(0).allclose(x.amin(0)));
   const Tensor all = ColorJitter(0.4, 0.4, 0.4, 0.1)(x);
   CHECK_FALSE(all.allclose(x));
   CHECK(all.min().item<float>() >= 0);

@@ -5,6 +5,7 @@
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/ops/nn/nn.h>
 #include <gradus/optim/optim.h>
+#include <gradus/optim/optimizer_state.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
@@ -309,4 +310,16 @@ TEST_CASE("errors of array-level steps name the operand that does not fit") {
   CHECK_THROWS_AS(step(Array::empty({2}, DType::f64), {}), DTypeError);
   CHECK_THROWS_AS(step(Array::empty({2}), Array::empty({1})), ShapeError);
   CHECK_THROWS_AS(ops::advance_step(p), ShapeError);
+}
+
+TEST_CASE("the fresh state of several groups has the bytes of each") {
+  const auto bytes = [](std::vector<OptimizerParamGroup> groups) {
+    AdamW optimizer(std::move(groups), AdamWOptions(0.1));
+    return FreshState(optimizer).bytes();
+  };
+  const Tensor small = parameter(1), large = ones({1000}, TensorOptions(kDouble).requires_grad(true));
+  const OptimizerParamGroup first({small}), second({large});
+  CHECK(bytes({first}) > 0);
+  CHECK(bytes({second}) >= 2 * 8000);  // two averages of each element
+  CHECK(bytes({first, second}) == bytes({first}) + bytes({second}));
 }

@@ -19,18 +19,12 @@ Array on_device(int64_t count, DType dtype = DType::f32, int index = 0) {
   return Array::empty({count}, dtype, Device(DeviceType::cuda, index));
 }
 
-/// Queues x[i] = rank + i % 7 on the current stream, after a delay.
+/// Queues the filling of x with the contribution of `rank` on the current stream, after a delay.
 void fill_late(const Array& x, int rank) {
   static_cast<FakeStream*>(runtime(DeviceType::cuda).current_stream(0).handle)->push([x, rank] {
     std::this_thread::sleep_for(Milliseconds(2));
-    for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = static_cast<float>(rank + i % 7);
+    fill<float>(x, rank);
   });
-}
-
-bool holds(const Array& x, int64_t begin, int64_t count, const std::function<double(int64_t)>& expected) {
-  for (int64_t i = 0; i < count; ++i)
-    if (x.data<float>()[begin + i] != static_cast<float>(expected(i))) return false;
-  return true;
 }
 
 }  // namespace
@@ -42,54 +36,57 @@ TEST_CASE("all collectives take arrays of a device", "[staging]") {
   CAPTURE(way, ranks);
   const auto body = [&](ProcessGroup& group) {
     const int rank = group.rank(), root = ranks - 1;
-    const auto of = [](int r) { return [r](int64_t i) { return static_cast<double>(r + i % 7); }; };
+    const auto of = [](int r) { return [r](int64_t i) { return element(r, i); }; };
+    const auto reduced_by = [&](ReduceKind kind) { return [=](int64_t i) { return reduced(kind, ranks, i); }; };
     for (const int64_t count : {0, 1, 262'144, 600'003}) {  // no piece, one, exactly one, several
       const int64_t whole = count * ranks;
       const Array x = on_device(count), all = on_device(whole);
-      const auto mean = [&](int64_t i) { return (ranks - 1) / 2.0 + static_cast<double>(i % 7); };
       fill_late(x, rank);
       group.all_reduce(x, ReduceKind::avg);
-      require(holds(x, 0, count, mean), "all_reduce");
+      require(equals<float>(x, 0, count, reduced_by(ReduceKind::avg)), "all_reduce");
 
       fill_late(x, rank);
       group.reduce(x, root, ReduceKind::max);
-      require(holds(x, 0, count, of(rank == root ? ranks - 1 : rank)), "reduce");
+      if (rank == root) require(equals<float>(x, 0, count, reduced_by(ReduceKind::max)), "reduce");
+      else require(equals<float>(x, 0, count, of(rank)), "reduce leaves the others alone");
 
       fill_late(x, rank);
       group.broadcast(x, root);
-      require(holds(x, 0, count, of(root)), "broadcast");
+      require(equals<float>(x, 0, count, of(root)), "broadcast");
 
       fill_late(x, rank);
       group.all_gather(x, all);
-      for (int r = 0; r < ranks; ++r) require(holds(all, r * count, count, of(r)), "all_gather");
+      for (int r = 0; r < ranks; ++r) require(equals<float>(all, r * count, count, of(r)), "all_gather");
 
       const Array parts = Array::empty(all.shape(), all.dtype(), all.device());
       fill_late(all, rank);
       group.all_to_all(all, parts);
       for (int r = 0; r < ranks; ++r)
-        require(holds(parts, r * count, count, [&](int64_t i) { return of(r)(rank * count + i); }), "all_to_all");
+        require(equals<float>(parts, r * count, count, [&](int64_t i) { return of(r)(rank * count + i); }),
+                "all_to_all");
 
       fill_late(x, rank);
       group.all_gather_v(x, all, std::vector<int64_t>(static_cast<size_t>(ranks), count));
-      for (int r = 0; r < ranks; ++r) require(holds(all, r * count, count, of(r)), "all_gather_v");
+      for (int r = 0; r < ranks; ++r) require(equals<float>(all, r * count, count, of(r)), "all_gather_v");
 
       fill_late(all, rank);
       group.reduce_scatter(all, x, ReduceKind::avg);
-      require(holds(x, 0, count, [&](int64_t i) { return mean(rank * count + i); }), "reduce_scatter");
+      const auto expected_part = [&](int64_t i) { return reduced(ReduceKind::avg, ranks, rank * count + i); };
+      require(equals<float>(x, 0, count, expected_part), "reduce_scatter");
 
       fill_late(x, rank);
       group.gather(x, rank == root ? all : Array(), root);
-      for (int r = 0; rank == root && r < ranks; ++r) require(holds(all, r * count, count, of(r)), "gather");
+      for (int r = 0; rank == root && r < ranks; ++r) require(equals<float>(all, r * count, count, of(r)), "gather");
 
       group.scatter(rank == root ? all : Array(), x, root);
-      require(holds(x, 0, count, of(rank)), "scatter");
+      require(equals<float>(x, 0, count, of(rank)), "scatter");
 
       if (ranks > 1) {
         const Array arrived = on_device(count);
         if (rank == 0) group.send(x, 1);
         if (rank == 1) {
           group.recv(arrived, 0);
-          require(holds(arrived, 0, count, of(0)), "send and recv");
+          require(equals<float>(arrived, 0, count, of(0)), "send and recv");
         }
       }
     }
@@ -122,7 +119,7 @@ TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls
       works.push_back(group.all_reduce(x, ReduceKind::sum, {.async = true}));
     }
     for (const auto& work : works) work->wait();
-    require(holds(last, 0, last.numel(), [](int64_t i) { return static_cast<double>(1 + 2 * (i % 7)); }), "sum");
+    require(equals<float>(last, 0, last.numel(), [](int64_t i) { return reduced(ReduceKind::sum, 2, i); }), "sum");
   });
 }
 
@@ -138,7 +135,7 @@ TEST_CASE("in a ring every rank can send a device array before it receives one",
     const auto sent = group.send(x, next, {.async = true});
     group.recv(arrived, previous);
     sent->wait();
-    require(holds(arrived, 0, count, [&](int64_t i) { return static_cast<double>(previous + i % 7); }), "what arrived");
+    require(equals<float>(arrived, 0, count, [&](int64_t i) { return element(previous, i); }), "what arrived");
   };
   expect_ranks(way.substr(0, 3), 3, body, {.timeout = Milliseconds(10'000), .two_lanes = way.size() > 3});
 }

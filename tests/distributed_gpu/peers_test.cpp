@@ -11,8 +11,12 @@ using namespace gradus::test;
 
 namespace {
 
-/// The summands differ between rounds, so that a leftover of an earlier round gives a wrong result.
-double summand(int rank, int round, int64_t i) { return static_cast<double>((i * 7 + rank * 3 + round * 11) % 13); }
+/// The summands differ between rounds, so that a leftover of an earlier round gives a wrong result. They repeat after
+/// kSummandPeriod.
+constexpr int64_t kSummandPeriod = 13;
+double summand(int rank, int round, int64_t i) {
+  return static_cast<double>((i * 7 + rank * 3 + round * 11) % kSummandPeriod);
+}
 
 template <class T>
 Array summands(int rank, int round, int64_t count) {
@@ -72,7 +76,8 @@ void check_sums(int ranks, const std::vector<int64_t>& counts) {
         return sum / ranks;
       };
       const int64_t count = counts[static_cast<size_t>(round)];
-      require(equals<T>(on_host(arrays[static_cast<size_t>(round)][static_cast<size_t>(r)]), 0, count, average),
+      require(equals<T>(on_host(arrays[static_cast<size_t>(round)][static_cast<size_t>(r)]), 0, count, average,
+                        kSummandPeriod),
               std::to_string(ranks) + " ranks, round " + std::to_string(round) + " of " + std::to_string(count) + " " +
                   std::string(type_name(dtype_of<T>)) + ", rank " + std::to_string(r));
     }

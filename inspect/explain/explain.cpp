@@ -177,7 +177,8 @@ void explain_memory(Explanation& explanation, const WatchedMemory& memory) {
     saved.module = block.module, saved.shape = shape, saved.dtype = block.layout.dtype, saved.bytes = bytes;
     saved.from_call = block.from_call;
     saved.to_call = std::min(block.to_call, explanation.calls.size());
-    if (saved.until.empty()) saved.until = "the end of the step";
+    if (block.to_call == WatchedMemory::kAlive) saved.until = "the end of the step";
+    else if (saved.until.empty()) saved.until = "the program released it";
     saved.at_peak = block.from <= memory.peak_tick() && memory.peak_tick() < block.to;
   }
   std::ranges::stable_sort(explanation.saved, std::greater(), &Explanation::Saved::bytes);

@@ -127,7 +127,7 @@ TEST_CASE("a ReLU after a convolution or batch norm is proposed to be fused", "[
   CHECK(lines_of(e.faster) == Lines{"fuse convolutions and their ReLU: nn::ConvReLU2d: 7 ms (time of the ReLUs)",
                                     "fuse batch norms and their ReLU: nn::BNReLU2d: 4.5 ms (time of the ReLUs)"});
   CHECK(e.smaller.empty());
-  e.faster.clear(), e.step_seconds = 0.0045 / 0.02;  // a saving of 2 % is not worth a change
+  e.faster.clear(), e.step_seconds = 0.0046 / 0.02;  // a saving of less than 2 % is not worth a change
   propose(e);
   CHECK(e.faster.size() == 1);
 }
@@ -246,6 +246,7 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
     const Tensor a = x * factor, b = a + 1, c = b * factor, d = c + 1;  // all are alive until the end
     d.sum().backward();
   };
+  step();
   graph::Recorder recorder;
   step();
   graph::Graph graph = recorder.finish();
@@ -254,6 +255,7 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
   const graph::Executor executor(std::move(graph));
   const int64_t saved = eager - static_cast<int64_t>(executor.plan().bytes);
   REQUIRE(saved > 0);
+  step();  // the recording left gradients without values
 
   Explanation e;
   e.step_seconds = 0.1;

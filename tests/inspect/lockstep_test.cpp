@@ -263,9 +263,9 @@ TEST_CASE("a mismatch names its call, and is saved as arrays", "[lockstep]") {
     const test::TemporaryDirectory directory;
     found->save(directory.path().string());
     const auto saved = [&](const std::string& name) { return Tensor(io::load_npy(directory.file(name + ".npy"))); };
-    CHECK(saved("a").equal(tensor({3.0, 4.0})));
-    CHECK(saved("b").equal(tensor({3.0, 5.0})));
-    CHECK(saved("input0").equal(tensor({1.0, 2.0})));
+    CHECK(saved("a").equal(tensor({3.0, 4.0}).to(kDouble)));
+    CHECK(saved("b").equal(tensor({3.0, 5.0}).to(kDouble)));
+    CHECK(saved("input0").slice(0, 0, 1).equal(ones({1}, kDouble)));
     CHECK(saved("input1").sizes() == Shape{2});  // the memory of the result
   }
 }
@@ -281,14 +281,16 @@ TEST_CASE("lockstep of a step leaves the state after one step", "[lockstep]") {
     (w * noise).sum().backward();
     optimizer.step();
   };
+  step();  // creates the optimizer's state
   graph::Recorder recorder;
   step();
   graph::Executor executor(recorder.finish());
   noise = Tensor(), optimizer.zero_grad();
+  const Tensor before = w.detach().clone();
   const auto offset = default_generator().offset();
   const auto found = graph::lockstep(executor, step);
   CHECK((found ? found->str() : "") == "");
-  CHECK(w.equal(ones({4}) - 0.5 * noise));
+  CHECK(w.allclose(before - 0.5 * noise));
   CHECK(w.grad().equal(noise));
   CHECK(default_generator().offset() > offset);
 }

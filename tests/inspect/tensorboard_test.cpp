@@ -185,13 +185,15 @@ TEST_CASE("the buckets of a histogram grow by a tenth, and include their lower e
   };
   // TensorFlow's buckets begin 1e-12, 1.1e-12, …; each list of counts begins with an empty bucket.
   const double edge = 1e-12, next = 1e-12 * 1.1, third = 1e-12 * 1.1 * 1.1;
-  CHECK(buckets(tensor(std::vector<double>{edge})) == std::pair(std::vector{edge, next}, std::vector{0.0, 1.0}));
+  CHECK(buckets(tensor(std::vector<double>{edge}, kDouble)) ==
+        std::pair(std::vector{edge, next}, std::vector{0.0, 1.0}));
   CHECK(buckets(zeros({3})) == std::pair(std::vector{0.0, edge}, std::vector{0.0, 3.0}));
-  CHECK(buckets(tensor(std::vector<double>{-edge})) == std::pair(std::vector{-edge, 0.0}, std::vector{0.0, 1.0}));
-  CHECK(buckets(tensor(std::vector<double>{next, -1e-13, next})) ==
+  CHECK(buckets(tensor(std::vector<double>{-edge}, kDouble)) ==
+        std::pair(std::vector{-edge, 0.0}, std::vector{0.0, 1.0}));
+  CHECK(buckets(tensor(std::vector<double>{next, -1e-13, next}, kDouble)) ==
         std::pair(std::vector{-edge, 0.0, edge, next, third}, std::vector{0.0, 1.0, 0.0, 0.0, 2.0}));
   // Larger values belong to the last bucket, and their negatives to the first one.
-  const auto [limits, counts] = buckets(tensor(std::vector<double>{-1e25, 1e19, 1e25, 1e30}));
+  const auto [limits, counts] = buckets(tensor(std::vector<double>{-1e25, 1e19, 1e25, 1e30}, kDouble));
   CHECK(limits.front() < -9e19);
   CHECK(limits.front() == -limits.back());
   CHECK(limits.back() < 1e20);

@@ -62,7 +62,11 @@ class LabWatch final : public detail::StepWatch, graph::ArgumentVisitor {
     numbers_.clear(), outside_.clear();
     recording_.first_tick = memory.tick();
     if (!net_) return;
-    for (const auto& item : net_->named_parameters()) name_outside(item.key(), item.value().array());
+    for (const auto& item : net_->named_parameters()) {
+      name_outside(item.key(), item.value().array());
+      if (const Tensor gradient = item.value().grad(); gradient.defined())
+        name_outside("gradient of " + item.key(), gradient.array());
+    }
     for (const auto& item : net_->named_buffers()) name_outside(item.key(), item.value().array());
   }
 

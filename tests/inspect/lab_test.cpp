@@ -154,7 +154,8 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
       [&] {
         x.mutable_grad() = Tensor();
         const Tensor y = norm->forward(x);
-        y.exp().sum().backward();
+        const Tensor sum = y.exp().sum();
+        sum.backward();
         const NoGradGuard no_grad;
         kept.push_back(x * 2);
       },
@@ -175,7 +176,7 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
   CHECK(saved->block == lab_operand(recording, exp, "y").block);
   const LabRecording::Block& result = recording.blocks.at(saved->block);
   CHECK(result.made_by.starts_with("exp, lab_test.cpp:"));
-  CHECK(result.until == "backward, backward");
+  CHECK(result.until.ends_with(", backward"));
   CHECK(result.bytes == 128);
 
   // Of the kept tensors, only that of the last step has a block that begins in the step; it lasts until the end.
@@ -201,7 +202,7 @@ TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[la
   explanation.notes = {"</script><b>"};
   auto& call = explanation.calls[0];
   call.origin.module = "net.0", call.origin.where = {"/folder/train.cpp", 41}, call.seconds = 0.0012345678;
-  explanation.calls[1].backward = true, explanation.calls[1].op = "Exp";
+  explanation.calls[1].backward = true, explanation.calls[1].op = "Exp", explanation.calls[1].origin.module = "net.0";
   auto& kernels = explanation.kernels;
   kernels.resize(3);
   kernels[0].backend = "openmp", kernels[0].implementation = "loops", kernels[0].reason = "small";

@@ -482,7 +482,7 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
 }
 
 TEST_CASE("of a chain of ranks that wait for each other, the last one is named", "[collectives]") {
-  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   std::atomic<int> ended = 0;
   const auto results = run_ranks(transport, 4,
                                  [&](ProcessGroup& group) {
@@ -564,6 +564,14 @@ TEST_CASE("errors about arguments of collectives say what is wrong", "[collectiv
   CHECK_THROWS_WITH(group.all_reduce(on_gpu), contains("[all_reduce] x is on cuda:0"));
   CHECK_THROWS_WITH(group.all_gather(x, on_gpu), contains("[all_gather] y is on cuda:0"));
   CHECK_THROWS_WITH(group.all_reduce(x.transpose(0, 1)), contains("x of shape (3, 4) is not contiguous"));
+  const Array turned = x.transpose(0, 1), flat = Array::empty({12}, DType::f32);
+  CHECK_THROWS_WITH(group.broadcast(turned, 0), contains("[broadcast]") && contains("not contiguous"));
+  CHECK_THROWS_WITH(group.all_gather(turned, flat), contains("[all_gather]") && contains("not contiguous"));
+  CHECK_THROWS_WITH(group.all_gather_v(turned, flat, {12}), contains("[all_gather_v]") && contains("not contiguous"));
+  CHECK_THROWS_WITH(group.all_to_all(flat, turned), contains("[all_to_all]") && contains("not contiguous"));
+  CHECK_THROWS_WITH(group.send(Array(), 1), contains("[send] x is undefined"));
+  CHECK_THROWS_WITH(group.send(turned, 1), contains("[send]") && contains("not contiguous"));
+  CHECK_THROWS_WITH(group.recv(on_gpu, 1), contains("[recv] x is on cuda:0"));
   CHECK_THROWS_WITH(group.broadcast(x, 1), contains("[broadcast] root 1 is not one of the ranks 0 to 0"));
   CHECK_THROWS_WITH(group.send(x, 0), contains("is this rank itself"));
   CHECK_THROWS_WITH(group.all_gather(x, Array::empty({4}, DType::f32)),

@@ -138,6 +138,22 @@ TEST_CASE("verify: gradients that are summed") {
   });
   CHECK_THAT(report.diagnosis(), contains("all gradients are 2"));
   CHECK_THAT(report.diagnosis(), contains("times those of one process: sums, not averages"));
+  CHECK_THAT(report.str(), contains(" 1.0e+00 "));  // twice the gradient differs from it by as much as the gradient
+}
+
+TEST_CASE("verify: of gradients that differ by the same amount, the first one is named") {
+  const auto parts = parts_of(make_batches(1, 8, kFloat));
+  const auto spoil = [](nn::Module& model, const Group&) {
+    for (const Tensor& parameter : model.parameters())
+      if (parameter.requires_grad())
+        parameter.register_hook([](const Tensor& gradient) { return gradient * std::nan(""); });
+    return nullptr;
+  };
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, parts, wrapped(spoil).steps(1));
+  });
+  CHECK_THAT(report.str(), contains(" inf ") && contains("  gradient '" + report.names[VerifyReport::kGradients][0]));
 }
 
 TEST_CASE("verify: a rank that begins with another seed") {

@@ -206,9 +206,7 @@ void add_allocation(MemoryReport& report, const Recorded& recorded, const graph:
     span.op = gradient->second;
     report.gradients += span.bytes;
   }
-  const bool left = span.begin < recorded.backward_begin && span.end > recorded.backward_begin;
-  if (left || (span.kind == MemoryKind::activations && allocation.end == graph::Allocation::kNever))
-    report.activations += span.bytes;
+  if (span.begin < recorded.backward_begin && span.end >= recorded.backward_begin) report.activations += span.bytes;
   report.timeline.push_back(std::move(span));
 }
 

@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include <gradus/benchmarks/nets.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/tests/catch.h>
@@ -251,6 +252,13 @@ TEST_CASE("a memory report estimates FLOPs from the shapes of the operands", "[p
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
   net->recompute_part(0, 2);
   CHECK(plan(net, {3, 5}, optimizer).recomputed_flops == 2 * (3 * 7) * 5 + 3 * 7);
+}
+
+TEST_CASE("of buffers that are views, a memory report counts the bytes that they use", "[plan]") {
+  const nn::Linear net(5, 7);
+  net->register_buffer("repeated", ones({1}).expand({1000}));
+  net->register_buffer("part", ones({1000}).narrow(0, 0, 1));
+  CHECK(plan(net, {3, 5}).buffers == 2 * counted_bytes(4, DeviceType::cpu));
 }
 
 TEST_CASE("a memory report prints all that it knows", "[plan]") {

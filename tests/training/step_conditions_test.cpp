@@ -138,3 +138,64 @@ TEST_CASE("evaluation between training steps does not discard the recording", "[
   }
   CHECK(calls == 2);  // one call for the eager step, and one for the recording
 }
+
+TEST_CASE("a layer that the step does not run may change without discarding the recording", "[static_step]") {
+  struct IdleNetImpl : nn::Module {
+    nn::Linear used = register_module("used", nn::Linear(6, 2)), idle = register_module("idle", nn::Linear(6, 2));
+    Tensor forward(const Tensor& x) {
+      const auto frame = enter();
+      return used(x);
+    }
+  };
+  int calls = 0;
+  nn::ModuleHolder<IdleNetImpl> net;
+  optim::SGD optimizer(net->used->parameters(), optim::SGDOptions(0.1));
+  StaticStep step(kCPU, {&optimizer}, [&](const TensorList& batch) -> TensorList {
+    ++calls;
+    optimizer.zero_grad();
+    net(batch[0]).sum().backward();
+    optimizer.step();
+    return {};
+  });
+  for (int i = 0; i < 6; ++i) {
+    step({ones({3, 6})});
+    net->idle->weight.set_data(ones({2, 6}));
+  }
+  CHECK(calls == 2);
+}
+
+TEST_CASE("recorded steps in mixed precision keep the half-precision copies of parameters up to date",
+          "[static_step]") {
+  const auto results = [](bool recorded) {
+    manual_seed(4);
+    nn::Sequential net(nn::Linear(6, 8), nn::ReLU(), nn::Linear(8, 2));
+    optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+    const auto forward = [&](const Tensor& x) {
+      const amp::Autocast autocast(kCPU, kBFloat16);
+      return net->forward(x);
+    };
+    const auto train = [&](const TensorList& batch) -> TensorList {
+      optimizer.zero_grad();
+      const Tensor loss = cross_entropy(forward(batch[0]), batch[1]);
+      loss.backward();
+      optimizer.step();
+      return {loss};
+    };
+    StaticStep step(kCPU, {&optimizer}, train);
+    std::vector<Tensor> found;
+    for (int i = 0; i < 8; ++i) {
+      const TensorList batch = {randn({4, 6}), randint(0, 2, {4})};
+      found.push_back((recorded ? step(batch) : train(batch))[0].detach().clone());
+      const NoGradGuard no_grad;
+      found.push_back(forward(batch[0]));  // reads the copies of the parameters that the step has changed
+      if (i == 4) net->parameters()[0].mul_(2);
+    }
+    CHECK((step.executor() != nullptr) == recorded);
+    return found;
+  };
+  const std::vector<Tensor> eager = results(false), replayed = results(true);
+  for (size_t i = 0; i < eager.size(); ++i) {
+    INFO("step " << i / 2 << (i % 2 ? ", evaluation" : ", loss"));
+    CHECK(replayed[i].equal(eager[i]));
+  }
+}

@@ -274,3 +274,15 @@ TEST_CASE("the same program gives identical results") {
   CHECK(first[0].equal(second[0]));
   CHECK(first[1].equal(second[1]));
 }
+
+TEST_CASE("bind_grad moves the gradient that is there to the storage, and later gradients are added in it") {
+  const Tensor x = ones({3}).requires_grad_();
+  (x * 2).sum().backward();
+  const Array storage = Array::empty({3}, DType::f32);
+  x.bind_grad(storage);
+  CHECK(x.grad().data_ptr<float>() == storage.data<float>());
+  CHECK(x.grad().equal(full({3}, 2.0)));
+  (x * 3).sum().backward();
+  CHECK(x.grad().data_ptr<float>() == storage.data<float>());
+  CHECK(x.grad().equal(full({3}, 5.0)));
+}

@@ -89,6 +89,18 @@ TEST_CASE("layers whose forward is called directly have shapes; operators outsid
   CHECK(summary.layers[0].parameters == 20);
 }
 
+TEST_CASE("operators of a layer without a frame count for the layer, which is called with hooks") {
+  struct ProductImpl : nn::Module {
+    Tensor weight = register_parameter("weight", randn({6, 4}));
+    Tensor forward(const Tensor& x) { return matmul(x, weight); }
+  };
+  const nn::Sequential net(nn::ModuleHolder<ProductImpl>(), nn::Tanh(), nn::Linear(4, 2));
+  const nn::ModelSummary summary = gradus::summary(net, {3, 6});
+  CHECK(layer(summary, "0").multiply_adds == 3 * 6 * 4);
+  CHECK(layer(summary, "2").multiply_adds == 3 * 4 * 2);
+  CHECK(summary.layers[0].multiply_adds == 0);
+}
+
 TEST_CASE("a tied parameter counts once, and a summary prints as a table") {
   nn::Linear shared(100, 100);
   nn::Sequential net(shared, nn::ReLU(), shared);

@@ -96,6 +96,11 @@ TEST_CASE("numbers that do not fit an operator's type are errors as in PyTorch")
   CHECK_THROWS_AS(f32.clone().fill_(1e300), ValueError);
   CHECK(f16.masked_fill(yes, kInf).item<float>() == static_cast<float>(kInf));
   CHECK_THROWS_AS(arange(0, 3, 1e20, kLong), ValueError);
+  for (const double never : {kInf, -kInf, std::nan("")}) {
+    CHECK_THROWS_WITH(arange(never, 3, 1.0), contains("must be finite"));
+    CHECK_THROWS_WITH(arange(0, never, 1.0), contains("must be finite"));
+    CHECK_THROWS_WITH(arange(0, 3, never), contains("must be finite"));
+  }
   CHECK_THROWS_AS(where(yes, u8, 300), ValueError);
   CHECK_THROWS_AS(where(yes, 300, u8), ValueError);
   CHECK_THROWS_AS(add(u8, u8, 300), ValueError);

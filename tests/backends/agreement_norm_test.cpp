@@ -47,14 +47,14 @@ void check_normalize(Maker& make, DType dtype, const NormCase& c, bool fixed, bo
   const Array x = slice ? slice() : image(), y = image(), residual = image();
   const Array w = make(c.parameters, dtype), b = make(c.parameters, wide);
   const Array mean = make(statistics, wide), variance = make(statistics, wide, Layout::contiguous, 1, 3);
-  const bool weighed = make.integer(0, 3) > 0, added = make.integer(0, 2) > 0;
+  const bool weighed = make.integer(0, 3) > 0, shifted = make.integer(0, 3) > 0, added = make.integer(0, 2) > 0;
   const std::string name = relu ? "normalize_relu" : "normalize";
   const auto forward = [&](bool defaults) {
     return [&, defaults](Backend& on, const Arrays& in, const Arrays& out) {
       const NormalizeArgs args{.x = in[0],
                                .axes = c.axes,
                                .weight = weighed ? in[1].expand(c.x) : Array(),
-                               .bias = weighed ? in[2].expand(c.x) : Array(),
+                               .bias = shifted ? in[2].expand(c.x) : Array(),
                                .residual = relu && added ? in[5] : Array(),
                                .relu = relu,
                                .eps = 1e-3,

@@ -35,8 +35,7 @@ void leave_core(int core) {
 }
 
 void bind_to_cores(const std::vector<int>& cores) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
+  cpu_set_t set = {};
   for (int core : cores) CPU_SET(core, &set);
   if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
 }

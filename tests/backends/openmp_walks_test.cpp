@@ -179,6 +179,19 @@ TEST_CASE("openmp gather and scatter of rows and elements agree with naive, also
       }
 }
 
+TEST_CASE("openmp finds the true elements of any layout as naive does, into any layout") {
+  const Array x = Array::empty({300, 170}, DType::boolean);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<bool>()[i] = i % 7 == 0 || i % 11 == 3;
+  for (const Array& hit : {x, x.transpose(0, 1), x.slice(0, 1, 299, 2), x.slice(1, 3, 160)}) {
+    INFO(to_string(hit.shape()) << " from strides " << to_string(hit.strides()));
+    const int64_t count = ops::nonzero(hit).size(0);
+    CHECK(count > 1000);
+    compare(Array::empty({count, 2}, DType::i64), 0, [&](Backend& on, const Array& y) { on.nonzero(hit, y); });
+    compare(Array::empty({2, count}, DType::i64).transpose(0, 1), 0,
+            [&](Backend& on, const Array& y) { on.nonzero(hit, y); });
+  }
+}
+
 TEST_CASE("openmp gather and scatter name an invalid index and write nothing") {
   const Array x = random({40, 30}), rows = random({50, 30}), y = Array::empty({50, 30});
   for (int64_t bad : {int64_t{-1}, int64_t{40}, INT64_MIN, INT64_MAX})

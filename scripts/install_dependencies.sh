@@ -14,7 +14,7 @@ packages_of() {
     report) echo python3 python3-matplotlib ;;
     mpi) echo libopenmpi-dev openmpi-bin ;;
     s390x) echo g++-s390x-linux-gnu qemu-user-static dpkg ;;
-    sanitizers) echo clang-14 libclang-rt-14-dev libomp-14-dev ;;
+    sanitizers) echo clang-14 lld-14 libclang-rt-14-dev libomp-14-dev ;;
     reference) echo doxygen ;;
     browser) echo chromium ;;
     ci) echo ccache libbenchmark-dev g++-aarch64-linux-gnu clang-14 clang-format-14 clang-tidy-14 gdb curl ca-certificates ;;
@@ -36,7 +36,7 @@ has_header() {
 # A tool on the PATH and a header count, however they came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
-    g++ | cmake | ccache | curl | python3 | clang-14 | clang-format-14 | clang-tidy-14 | doxygen | chromium | gdb) command -v "$1" > /dev/null && return ;;
+    g++ | cmake | ccache | curl | python3 | clang-14 | lld-14 | clang-format-14 | clang-tidy-14 | doxygen | chromium | gdb) command -v "$1" > /dev/null && return ;;
     libopenmpi-dev) command -v mpicxx > /dev/null && return ;;
     openmpi-bin) command -v mpirun > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;

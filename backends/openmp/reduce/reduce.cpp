@@ -135,8 +135,8 @@ void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, i
                   const MutableView& y) {
   const A* total = totals + begin;
   const int64_t y_step = step_of(outer, 0);
-  visit(y.dtype, [&]<class U> {
-    for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
+  for_each_run(outer, begin, end, [&](const int64_t* at, int64_t run) {
+    visit(y.dtype, [&]<class U> {
       U* out = y.as<U>() + at[0];
       for (int64_t i = 0; i < run; ++i, ++total)
         out[i * y_step] = count >= 0 ? scalar::convert<U>(static_cast<double>(*total) / static_cast<double>(count))
@@ -145,9 +145,27 @@ void store_totals(const A* totals, const StridedLoop<2>& outer, int64_t begin, i
   });
 }
 
-template <BinaryOp op, class C>
-void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& y) {
+// totals[i] = totals[i] combined with others[i], for i < count.
+template <BinaryOp op, class A>
+void combine_totals(A* totals, const A* others, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) totals[i] = combine<op, A>(totals[i], others[i]);
+}
+
+// The loops of one operation, as pointers: reduce_as(), which divides the work, is then compiled once for all of them.
+template <class C>
+struct ReduceLoops {
+  decltype(&reduce_columns<BinaryOp::add, C>) columns = nullptr;
+  decltype(&reduce_runs<BinaryOp::add, C>) runs = nullptr;
+  decltype(&combine_totals<BinaryOp::add, accumulator_t<C>>) combine = nullptr;
+};
+
+template <class C>
+void reduce_as(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
   using A = accumulator_t<C>;
+  ReduceLoops<C> loops;
+  visit_combine(op, [&]<BinaryOp kOp> {
+    loops = {reduce_columns<kOp, C>, reduce_runs<kOp, C>, combine_totals<kOp, A>};
+  });
   Strides y_strides = y.strides;
   while (y_strides.size() < x.ndim()) y_strides.push_back(0);
   const StridedLoop<2> outer = nest_of<2>(x.shape, axes, false, {y_strides, x.strides});
@@ -162,16 +180,16 @@ void reduce_as(ReduceOp asked, const View& x, uint32_t axes, const MutableView& 
   split.each([&](const LaneBlock& block, int64_t s, int64_t from, int64_t to) {
     A* totals = partial.get() + s * outer.numel + block.begin;
     for_each_run(outer, block.begin, block.begin + block.count, [&](const int64_t* at, int64_t count) {
-      if (columns) reduce_columns<op, C>(x, at[1], x_step, count, inner, from, to, totals);
-      else *totals = reduce_runs<op, C>(x, at[1], inner, from, to);
+      if (columns) loops.columns(x, at[1], x_step, count, inner, from, to, totals);
+      else *totals = loops.runs(x, at[1], inner, from, to);
     });
   });
 
   // Combines the segments of a result in order; threads share the results.
   parallel_for(outer.numel, std::max<int64_t>(1, kGrain / split.stretches), [&](int64_t begin, int64_t end) {
     for (int64_t s = 1; s < split.stretches; ++s)
-      for (int64_t i = begin; i < end; ++i) partial[i] = combine<op, A>(partial[i], partial[s * outer.numel + i]);
-    store_totals(partial.get(), outer, begin, end, asked == ReduceOp::mean ? inner.numel : -1, y);
+      loops.combine(partial.get() + begin, partial.get() + s * outer.numel + begin, end - begin);
+    store_totals(partial.get(), outer, begin, end, op == ReduceOp::mean ? inner.numel : -1, y);
   });
 }
 
@@ -208,7 +226,7 @@ struct Best {
 void OpenmpBackend::reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) {
   const bool vectors = (op == ReduceOp::sum || op == ReduceOp::mean) && is_floating(x.dtype);
   EventScope event(gradus::name(op), "openmp", vectors ? kernel_table().vectors : "loops", {&x, &y}, x.numel());
-  visit_compute(x.dtype, [&]<class C> { visit_combine(op, [&]<BinaryOp kOp> { reduce_as<kOp, C>(op, x, axes, y); }); });
+  visit_compute(x.dtype, [&]<class C> { reduce_as<C>(op, x, axes, y); });
 }
 
 void OpenmpBackend::arg_reduce(ArgReduceOp op, const View& x, int axis, const MutableView& values,

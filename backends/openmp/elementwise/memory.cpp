@@ -53,6 +53,16 @@ bool copy_transposed(const StridedLoop<2>& nest, const View& x, const MutableVie
   return true;
 }
 
+// Converts `count` elements, which have the strides x_step and y_step.
+template <class From, class To>
+void convert_run(const View& x, int64_t x_at, int64_t x_step, const MutableView& y, int64_t y_at, int64_t y_step,
+                 int64_t count) {
+  const From* in = x.as<From>() + x_at;
+  To* out = y.as<To>() + y_at;
+  if (x_step == 1 && y_step == 1) return convert_block(in, out, count);
+  for (int64_t i = 0; i < count; ++i) out[i * y_step] = scalar::convert<To>(in[i * x_step]);
+}
+
 }  // namespace
 
 void OpenmpBackend::fill(const MutableView& y, const Scalar& value) {
@@ -80,17 +90,11 @@ void OpenmpBackend::copy(const View& x, const MutableView& y) {
   const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
   const int64_t y_step = step_of(nest, 0), x_step = step_of(nest, 1);
   if (x.dtype != y.dtype) {
-    visit(x.dtype, [&]<class From> {
-      visit(y.dtype, [&]<class To> {
-        parallel_runs(nest, [&](const int64_t* at, int64_t count) {
-          const From* in = x.as<From>() + at[1];
-          To* out = y.as<To>() + at[0];
-          if (x_step == 1 && y_step == 1) return convert_block(in, out, count);
-          for (int64_t i = 0; i < count; ++i) out[i * y_step] = scalar::convert<To>(in[i * x_step]);
-        });
-      });
-    });
-    return;
+    // A pointer, so that the loop over the runs is compiled once and not for each pair of types.
+    decltype(&convert_run<float, double>) convert = nullptr;
+    visit(x.dtype, [&]<class From> { visit(y.dtype, [&]<class To> { convert = convert_run<From, To>; }); });
+    return parallel_runs(nest,
+                         [&](const int64_t* at, int64_t count) { convert(x, at[1], x_step, y, at[0], y_step, count); });
   }
   if (size_of(y.dtype) == 4 && copy_transposed<float>(nest, x, y)) return;
   if (size_of(y.dtype) == 8 && copy_transposed<double>(nest, x, y)) return;

@@ -109,24 +109,23 @@ void write_rows(const View& x, int axis, const MutableView& values, const Mutabl
                          });
 }
 
-// Calls f.template operator()<T, Entry>() with x's type and the smallest entries that hold its keys and `size` indices.
-template <class F>
-void visit_entries(DType dtype, int64_t size, F&& f) {
-  visit(dtype, [&]<class T> {
-    if constexpr (sizeof(T) <= 4)
-      if (size <= UINT32_MAX) return f.template operator()<T, Entry<uint64_t>>();
-    f.template operator()<T, Entry<unsigned __int128>>();
-  });
-}
+// The smallest entry that holds the keys of elements of type T.
+template <class T>
+using EntryFor = Entry<std::conditional_t<sizeof(T) <= 4, uint64_t, unsigned __int128>>;
+
+// Returns true if the entries of this type hold the indices of a row of `size` elements.
+bool entries_hold(DType dtype, int64_t size) { return size_of(dtype) > 4 || size <= UINT32_MAX; }
 
 }  // namespace
 
 void OpenmpBackend::sort(const View& x, int axis, bool descending, const MutableView& values,
                          const MutableView& indices) {
+  const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis);
+  if (!entries_hold(x.dtype, size)) return NaiveBackend::sort(x, axis, descending, values, indices);
   EventScope event("sort", "openmp", "radix", {&x, &indices}, x.numel());
   if (x.numel() == 0) return;
-  const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis);
-  visit_entries(x.dtype, size, [&]<class T, class Entry> {
+  visit(x.dtype, [&]<class T> {
+    using Entry = EntryFor<T>;
     write_rows<T, Entry>(x, axis, values, indices, size, [&](const T* in, Entry* entries, Entry* room) {
       for (int64_t i = 0; i < size; ++i) entries[i] = Entry::make(sort_key(in[i * along], descending), i);
       return sort_entries(entries, room, size);
@@ -135,14 +134,16 @@ void OpenmpBackend::sort(const View& x, int axis, bool descending, const Mutable
 }
 
 void OpenmpBackend::topk(const View& x, int axis, bool largest, const MutableView& values, const MutableView& indices) {
-  EventScope event("topk", "openmp", "select", {&x, &indices}, x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1, along = step_along(x, axis),
                 k = indices.ndim() ? indices.shape[axis] : 1;
+  if (!entries_hold(x.dtype, size)) return NaiveBackend::topk(x, axis, largest, values, indices);
+  EventScope event("topk", "openmp", "select", {&x, &indices}, x.numel());
   if (x.numel() == 0 || k == 0) return;
   // Each segment of a row selects its own first k into separate memory; these entries are then sorted together.
   const int64_t stretches = ceil_div(size, std::max(kStretch, 8 * k)), stretch = ceil_div(size, stretches);
   const int64_t capacity = std::min(stretch, 2 * k + 32) + 1;
-  visit_entries(x.dtype, size, [&]<class T, class Entry> {
+  visit(x.dtype, [&]<class T> {
+    using Entry = EntryFor<T>;
     const auto first_k = [&](const T* in, Entry* entries, Entry* room) {
       std::vector<int64_t> found(static_cast<size_t>(stretches));
       parallel_each(stretches, 1, [&](int64_t s) {

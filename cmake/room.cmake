@@ -4,7 +4,7 @@
 #               [LINK room or library…] [REGISTER])
 #
 # Its sources are the .cpp files of the folder and of FOLDERS in it. Unity builds leave APART alone: files that take long,
-# or that use a name which another file of their folder has, too, in an anonymous namespace. OPTIMISE replaces -O3 in
+# or that use a name which another file of their unit has, too, in an anonymous namespace. OPTIMISE replaces -O3 in
 # Release builds, where that saves compile time and costs no speed. Rooms with the same OPTIMISE share a precompiled
 # header; OWN_OPTIONS is for a room with further options, which has one of its own. LINK names what users of the room
 # link as well. REGISTER is for rooms with a register.cpp: programs that link the room contain that file, although
@@ -23,8 +23,12 @@ function(gradus_room name)
     file(GLOB files CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT_SOURCE_DIR} ${folder}/*.cpp)
     list(REMOVE_ITEM files "" ${room_EXCLUDE})
     target_sources(${target} PRIVATE ${files})
-    # In a unity build, up to twelve files of a folder are one unit.
+    # In a unity build, up to twelve files of a folder are one unit, and so are the files that are alone in their folder.
     string(MAKE_C_IDENTIFIER ${folder} folder)
+    list(LENGTH files count)
+    if(count EQUAL 1)
+      set(folder single)
+    endif()
     set(number 0)
     foreach(file IN LISTS files)
       math(EXPR group "${number} / 12")

@@ -41,7 +41,8 @@ inline __attribute__((always_inline)) void add_term(Vector<T> (&sum)[F][P], cons
 
 template <class T, int F, int P>
 void direct_tile(const DirectArgs<T>& args, int64_t filter, int64_t row, int64_t column) {
-  const int64_t pitch = args.pitch, count = args.columns - column;
+  const int64_t pitch = args.pitch;
+  const SomeLanes<T> lanes{args.columns - column};
   const T *planes = args.planes + row * pitch + column, *w = args.weights + filter * args.weight_count;
   Vector<T> sum[F][P];
 #pragma GCC unroll 2
@@ -59,8 +60,7 @@ void direct_tile(const DirectArgs<T>& args, int64_t filter, int64_t row, int64_t
   for (int f = 0; f < F; ++f) {
     T* out = args.out + (filter + f) * args.out_step + row * args.out_pitch + column;
 #pragma GCC unroll 8
-    for (int p = 0; p < P; ++p, out += args.out_pitch)
-      store_some(out, at_least(least, sum[f][p]), count >= kLanes<T>, count);
+    for (int p = 0; p < P; ++p, out += args.out_pitch) lanes.put(out, at_least(least, sum[f][p]));
   }
 }
 

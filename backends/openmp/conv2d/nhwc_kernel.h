@@ -26,9 +26,10 @@ inline void fetch(FetchAhead* ahead) {
 
 template <class T, int MR, int NV, bool depthwise>
 void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& args) {
-  const int64_t last = args.columns - (NV - 1) * kLanes<T>;  // columns in the last vector
-  const bool whole = last >= kLanes<T>;
-  const auto read = [&](const T* at, int v) { return load_some(at + v * kLanes<T>, v < NV - 1 || whole, last); };
+  const SomeLanes<T> last{args.columns - (NV - 1) * kLanes<T>};  // only the last vector may be partial
+  const auto read = [&](const T* at, int v) {
+    return v < NV - 1 ? load(at + v * kLanes<T>) : last.get(at + v * kLanes<T>);
+  };
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)  // prefetched for the stores after the sums
 #pragma GCC unroll 2
@@ -62,8 +63,10 @@ void product_tile(const T* const* from, T* const* to, const NhwcProductArgs<T>& 
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v)
-      store_some(to[m] + v * kLanes<T>, at_least(least, sum[m][v]), v < NV - 1 || whole, last);
+    for (int v = 0; v < NV; ++v) {
+      const Vector<T> y = at_least(least, sum[m][v]);
+      v < NV - 1 ? store(to[m] + v * kLanes<T>, y) : last.put(to[m] + v * kLanes<T>, y);
+    }
 }
 
 template <class T>
@@ -93,12 +96,12 @@ void nhwc_product(const NhwcProductArgs<T>& args) {
   }
 }
 
-template <class T, int MR, int NV, bool partial, bool depthwise>
-void gradient_tile(const NhwcGradientArgs<T>& args) {
+// `last` reads the last vector of a pixel.
+template <class T, int MR, int NV, bool depthwise, class Some>
+void gradient_tile(const NhwcGradientArgs<T>& args, Some last) {
   const PixelBox& box = args.box;
-  const int64_t last = args.columns - (NV - 1) * kLanes<T>;
   const auto read = [&](const T* at, int v) {
-    return partial && v == NV - 1 ? load_first(at + v * kLanes<T>, last) : load(at + v * kLanes<T>);
+    return v < NV - 1 ? load(at + v * kLanes<T>) : last.get(at + v * kLanes<T>);
   };
   Vector<T> sum[MR][NV];
 #pragma GCC unroll 16
@@ -131,14 +134,16 @@ void gradient_tile(const NhwcGradientArgs<T>& args) {
 template <class T>
 void nhwc_gradient(const NhwcGradientArgs<T>& args) {
   fetch(args.ahead);
-  const bool partial = args.columns % kLanes<T> != 0;
-  with_constant<2>(args.columns > kLanes<T> ? 2 : 1, [&]<int NV> {
-    with_constant<kTileRows>(args.rows, [&]<int MR> {
-      if (args.depthwise)
-        partial ? gradient_tile<T, MR, NV, true, true>(args) : gradient_tile<T, MR, NV, false, true>(args);
-      else partial ? gradient_tile<T, MR, NV, true, false>(args) : gradient_tile<T, MR, NV, false, false>(args);
+  const int64_t vectors = args.columns > kLanes<T> ? 2 : 1, last = args.columns - (vectors - 1) * kLanes<T>;
+  const auto with_lanes = [&](auto some) {
+    with_constant<2>(vectors, [&]<int NV> {
+      with_constant<kTileRows>(args.rows, [&]<int MR> {
+        args.depthwise ? gradient_tile<T, MR, NV, true>(args, some) : gradient_tile<T, MR, NV, false>(args, some);
+      });
     });
-  });
+  };
+  if constexpr (kPartialIsFree) with_lanes(SomeLanes<T>{last});
+  else last < kLanes<T> ? with_lanes(FirstLanes<T>{last}) : with_lanes(AllLanes<T>());
 }
 
 template <class T>

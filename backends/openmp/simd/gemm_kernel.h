@@ -40,8 +40,7 @@ struct MultiplyAdd {
 // far apart, which defeats the hardware prefetcher, so they are prefetched before the sums are computed.
 template <class T, class Step, int MR, int NV, bool kRows>
 [[gnu::noinline]] void tile(const BlockArgs<T>& args, FetchLines ahead) {
-  const int64_t rest = args.columns - (NV - 1) * kLanes<T>;  // only the last vector may be partial
-  const bool whole = rest >= kLanes<T>;
+  const SomeLanes<T> last{args.columns - (NV - 1) * kLanes<T>};  // only the last vector may be partial
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
@@ -50,7 +49,8 @@ template <class T, class Step, int MR, int NV, bool kRows>
   Vector<T> sum[MR][NV];
 #pragma GCC unroll 2
   for (int v = 0; v < NV; ++v) {
-    const Vector<T> bias = load_some(args.column_bias + v * kLanes<T>, v < NV - 1 || whole, rest);
+    const T* from = args.column_bias + v * kLanes<T>;
+    const Vector<T> bias = v < NV - 1 ? load(from) : last.get(from);
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m) sum[m][v] = bias + broadcast(args.row_bias[m]);
   }
@@ -72,14 +72,18 @@ template <class T, class Step, int MR, int NV, bool kRows>
 #pragma GCC unroll 16
     for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-      for (int v = 0; v < NV; ++v)
-        sum[m][v] += load_some(args.c + m * args.c_row_stride + v * kLanes<T>, v < NV - 1 || whole, rest);
+      for (int v = 0; v < NV; ++v) {
+        const T* from = args.c + m * args.c_row_stride + v * kLanes<T>;
+        sum[m][v] += v < NV - 1 ? load(from) : last.get(from);
+      }
   }
 #pragma GCC unroll 16
   for (int m = 0; m < MR; ++m)
 #pragma GCC unroll 2
-    for (int v = 0; v < NV; ++v)
-      store_some(args.c + m * args.c_row_stride + v * kLanes<T>, sum[m][v], v < NV - 1 || whole, rest);
+    for (int v = 0; v < NV; ++v) {
+      T* to = args.c + m * args.c_row_stride + v * kLanes<T>;
+      v < NV - 1 ? store(to, sum[m][v]) : last.put(to, sum[m][v]);
+    }
 }
 
 template <class T, class Step = MultiplyAdd<T>>

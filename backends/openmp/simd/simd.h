@@ -50,6 +50,8 @@ template <class T>
 constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(T));
 template <class V>
 constexpr int kLaneCount = sizeof(V) / sizeof(V{}[0]);
+/// True if loads and stores of the first lanes take as long as those of all lanes.
+constexpr bool kPartialIsFree = kVectorBytes == 64;
 
 /// The integer type of T's size, used for masks and lane numbers.
 template <class T>
@@ -281,6 +283,20 @@ struct FirstLanes {
   Vector<T> get(const T* from) const { return load_first(from, count); }
   void put(T* to, Vector<T> v) const { store_first(to, v, count); }
   Vector<T> keep(Vector<T> v) const { return lane_numbers<T>() < static_cast<IntegerOf<T>>(count) ? v : Vector<T>{}; }
+};
+
+/// The first `count` lanes, or all lanes if `count` is larger, which is decided at run time.
+template <class T>
+struct SomeLanes {
+  int64_t count;
+  Vector<T> get(const T* from) const {
+    if constexpr (kPartialIsFree) return load_first(from, count < kLanes<T> ? count : kLanes<T>);
+    else return load_some(from, count >= kLanes<T>, count);
+  }
+  void put(T* to, Vector<T> v) const {
+    if constexpr (kPartialIsFree) store_first(to, v, count < kLanes<T> ? count : kLanes<T>);
+    else store_some(to, v, count >= kLanes<T>, count);
+  }
 };
 
 /// Calls f(i, lanes) for the vectors that cover `count` elements, where i is the first element of the vector.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <set>
 
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
@@ -159,6 +160,16 @@ std::vector<Row> make_rows() {
       add_pair(rows, format == MemoryFormat::contiguous ? name : name + " channels_last", in, f);
     }
   };
+  for (const Shape& shape : {Shape{32, 64, 32, 32}, Shape{128, 32, 28, 28}, Shape{8, 256, 16, 16}}) {
+    const int64_t channels = shape[1];
+    const std::string of = " of " + std::to_string(shape[0]) + "x" + std::to_string(channels) + "x" +
+                           std::to_string(shape[2]) + "x" + std::to_string(shape[3]);
+    for (const int64_t groups : std::set<int64_t>{1, 8, 32, channels})
+      both_layouts("group_norm " + std::to_string(groups) + of, shape, {rand({channels}), rand({channels})},
+                   [groups](const TensorList& in) { return group_norm(in[0], groups, in[1], in[2]); });
+    both_layouts("layer_norm" + of, shape, {rand(shape.slice(1)), rand(shape.slice(1))},
+                 [shape](const TensorList& in) { return layer_norm(in[0], shape.slice(1), in[1], in[2]); });
+  }
   both_layouts("max_pool 2x2", {4, 32, 96, 96}, {}, [](const TensorList& in) { return max_pool2d(in[0], 2); });
   both_layouts("max_pool 3x3/2", {2, 64, 112, 112}, {},
                [](const TensorList& in) { return max_pool2d(in[0], 3, 2, 1); });
@@ -195,6 +206,7 @@ std::vector<Row> make_rows() {
   add("clone", [=] { x.clone(); });
   add("transpose", [=] { square.t().contiguous(); });
   add("to channels_last", [=] { images.contiguous(MemoryFormat::channels_last); });
+  add("add channels_last", [=] { last + images; });
   add("to channels_first", [=] { last.contiguous(); });
   add("permute 0213", [=] { images.permute({0, 2, 1, 3}).contiguous(); });
   add("zeros", [=] { zeros({kMillion}); });

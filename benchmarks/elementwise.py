@@ -110,6 +110,13 @@ def make_rows():
         pair(name, [images, *parameters], f)
         pair(name + " channels_last", [images.contiguous(memory_format=torch.channels_last), *parameters], f)
 
+    for shape in ((32, 64, 32, 32), (128, 32, 28, 28), (8, 256, 16, 16)):
+        channels, of = shape[1], " of " + "x".join(map(str, shape))
+        for groups in sorted({1, 8, 32, channels}):
+            both_layouts(f"group_norm {groups}{of}", shape, [torch.rand(channels), torch.rand(channels)],
+                         lambda t, w, c, groups=groups: F.group_norm(t, groups, w, c))
+        both_layouts("layer_norm" + of, shape, [torch.rand(shape[1:]), torch.rand(shape[1:])],
+                     lambda t, w, c, shape=shape[1:]: F.layer_norm(t, shape, w, c))
     both_layouts("max_pool 2x2", (4, 32, 96, 96), [], lambda t: F.max_pool2d(t, 2))
     both_layouts("max_pool 3x3/2", (2, 64, 112, 112), [], lambda t: F.max_pool2d(t, 3, 2, 1))
     both_layouts("max_pool 3x3/1", (4, 256, 14, 14), [], lambda t: F.max_pool2d(t, 3, 1, 1))
@@ -143,6 +150,7 @@ def make_rows():
     add("clone", lambda: x.clone())
     add("transpose", lambda: square.t().contiguous())
     add("to channels_last", lambda: images.contiguous(memory_format=torch.channels_last))
+    add("add channels_last", lambda: last + images)
     add("to channels_first", lambda: last.contiguous())
     add("permute 0213", lambda: images.permute(0, 2, 1, 3).contiguous())
     add("zeros", lambda: torch.zeros(MILLION))

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 #include <gradus/tests/backends/optimizer_rules.h>
 
@@ -24,6 +25,25 @@ Array integers(const Shape& shape, DType dtype, int low = -3, int high = 5) {
 }
 
 }  // namespace
+
+TEST_CASE("openmp operators of images in different layouts agree with naive") {
+  const Shape shape = {2, 16, 40, 40};
+  for (DType dtype : {DType::f32, DType::f64, DType::bf16, DType::i32}) {
+    const Array first = is_floating(dtype) ? random(shape, dtype) : integers(shape, dtype);
+    const Array last = ops::clone(first, MemoryFormat::channels_last);
+    for (const Array& like : {first, last}) {
+      compare(Array::empty_like(like), tolerance_of(dtype),
+              [&](Backend& on, const Array& y) { on.binary(BinaryOp::sub, last, first, y); });
+      compare(Array::empty_like(like, DType::boolean), 0,
+              [&](Backend& on, const Array& y) { on.binary(BinaryOp::le, first, last, y); });
+      if (!is_floating(dtype)) continue;
+      compare(Array::empty_like(like), tolerance_of(dtype),
+              [&](Backend& on, const Array& dx) { on.unary_backward(UnaryOp::silu, first, last, dx, {}); });
+      compare(last, tolerance_of(dtype),  // in place
+              [&](Backend& on, const Array& y) { on.binary(BinaryOp::mul, y, first, y); });
+    }
+  }
+}
 
 TEST_CASE("openmp unary ops agree with naive") {
   const UnaryArgs args{-0.5, 1.25};

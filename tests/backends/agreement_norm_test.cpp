@@ -169,6 +169,28 @@ TEST_CASE("batch norm of images with equal strides agrees on every backend") {
               check_normalize(make, dtype, c, fixed, relu, [&] { return make(c.x, dtype, layout); });
 }
 
+TEST_CASE("group and layer norm of images in both layouts agree on every backend") {
+  Maker make(61);
+  // Group norm of images (N, G, C / G, H, W): with few and many images, channels and pixels.
+  const Shape shapes[] = {{3, 2, 4, 3, 5},  {17, 8, 8, 6, 6},  {2, 1, 160, 5, 4}, {1, 4, 4, 70, 70},
+                          {2, 32, 2, 7, 9}, {2, 3, 1, 4, 4},   {2, 16, 1, 9, 9},  {3, 2, 3, 1, 1},
+                          {9, 3, 5, 1, 7},  {2, 1, 3, 40, 41}, {0, 2, 4, 3, 3}};
+  const auto image = [&](const Shape& x, DType dtype, Layout layout) {
+    return ops::reshape(make({x[0], x[1] * x[2], x[3], x[4]}, dtype, layout), x);
+  };
+  for (DType dtype : kFloatingDTypes)
+    for (Layout layout : {Layout::contiguous, Layout::channels_last}) {
+      for (const Shape& x : shapes)
+        for (bool fixed : {false, true})
+          check_normalize(make, dtype, {x, 0b11100, {1, x[1], x[2], 1, 1}}, fixed, false,
+                          [&] { return image(x, dtype, layout); });
+      // Layer norm, whose parameters have another layout than the images; there are fewer rows than parameters.
+      for (const Shape& x : {Shape{3, 5, 4, 6}, Shape{4, 40, 20, 30}, Shape{90, 50, 8, 9}})
+        check_normalize(make, dtype, {x, 0b1110, {1, x[1], x[2], x[3]}}, false, false,
+                        [&] { return make(x, dtype, layout); });
+    }
+}
+
 TEST_CASE("layer norm of contiguous rows agrees on every backend") {
   Maker make(47);
   // Vectors with and without a tail; one warp or one block per row; one or several rows for each; rows that are too

@@ -96,7 +96,9 @@ static void add_group_norm(CaseList& cases) {
             "F.group_norm(x[0], 1, x[1], x[2])");
   cases.add("group_norm.plain", {{3, 6}}, [](X x) { return group_norm(x[0], 3, {}, {}, 1e-3); },
             "F.group_norm(x[0], 3, eps=1e-3)");
-  cases.add("group_norm.large", {{3, 32, 9, 9}, {32}, {32}}, [](X x) { return group_norm(x[0], 8, x[1], x[2]); });
+  cases.add("group_norm.large", {{3, 32, 9, 9}, {32}, {32}}, [](X x) { return group_norm(x[0], 8, x[1], x[2]); })
+      .keeps_layout();
+  cases.add("group_norm.no_images", {{0, 4, 2, 3}, {4}, {4}}, [](X x) { return group_norm(x[0], 2, x[1], x[2]); });
   cases.add("instance_norm", {{2, 3, 3, 2}, {3}, {3}}, [](X x) { return instance_norm(x[0], {}, {}, x[1], x[2]); },
             "F.instance_norm(x[0], None, None, x[1], x[2])").keeps_layout();
   cases.add("instance_norm.plain", {{2, 3, 5}}, [](X x) { return instance_norm(x[0]); }, "F.instance_norm(x[0])");

@@ -1,4 +1,6 @@
 // Compares the gradients of every op case, and the gradients of these gradients, with finite differences in float64.
+#include <string_view>
+
 #include <gradus/autograd/diagnosis.h>
 #include <gradus/tests/catch.h>
 
@@ -17,7 +19,8 @@ bool is_small(const TensorList& inputs) {
   return elements <= 256;
 }
 
-void check_all(int order, Layout layout) {
+// Checks the cases whose name contains `part`.
+void check_all(int order, Layout layout, std::string_view part = "") {
   const OneThread one_thread;
   for (const std::string& backend_name : backend_names()) {
     const BackendGuard guard(backend_name);
@@ -26,6 +29,7 @@ void check_all(int order, Layout layout) {
       if (op_case.order < order || !op_case.smooth() || !op_case.runs_in(kDouble)) continue;
       if (op_case.result_dtype.value_or(kDouble) != kDouble) continue;
       if (op_case.contiguous_only && layout != Layout::contiguous) continue;
+      if (op_case.name.find(part) == std::string::npos) continue;
       const TensorList inputs = place(op_cases::make_inputs(op_case, kDouble), layout, device_of(backend_name));
       if (!is_small(inputs)) continue;
       for (const Tensor& x : inputs)
@@ -53,4 +57,7 @@ void check_all(int order, Layout layout) {
 TEST_CASE("gradients agree with finite differences") { check_all(1, Layout::contiguous); }
 TEST_CASE("gradients of strided inputs agree with finite differences") { check_all(1, Layout::strided); }
 TEST_CASE("gradients of channels-last inputs agree with finite differences") { check_all(1, Layout::channels_last); }
+TEST_CASE("second gradients of channels-last normalisation agree with finite differences") {
+  check_all(2, Layout::channels_last, "_norm");
+}
 TEST_CASE("second gradients agree with finite differences") { check_all(2, Layout::contiguous); }

@@ -2,16 +2,21 @@
 // axes; each element of the other axes, the outer axes, has a mean and a variance.
 //
 // There are two loop orders. By rows: one outer element at a time, with vectors of inner elements that are adjacent in
-// memory (layer norm; batch norm of NCHW images). By lanes, if outer elements are closer together in memory than inner
-// ones: one inner element at a time, with vectors of neighbouring outer elements (channels-last batch norm). Many inner
-// elements are divided into segments ("stretches"), by shape alone, so that threads can share them; the results of the
-// segments are combined in order.
+// memory (layer norm; all norms of NCHW images). By lanes, if the channels are closer together in memory than the
+// pixels (all norms of channels-last images): vectors of neighbouring channels, one pixel at a time. A lane is then a
+// cell: a channel of an image in group norm, whose groups consist of several cells, or a whole outer element. Weight
+// and bias are constant in a cell. Many inner elements are divided into segments ("stretches"), by shape alone, so that
+// threads can share them; the results of the segments, and of the cells of a group, are combined in order.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <memory>
+#include <numeric>
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
+#include <gradus/backends/openmp/openmp_backend.h>
 #include <gradus/backends/openmp/simd/rows.h>
 #include <gradus/backends/openmp/simd/work_split.h>
 #include <gradus/core/formulas/scalar_math.h>
@@ -37,10 +42,57 @@ View parameter(const View& given, int ndim, const C& absent) {
   return {everywhere, &absent};
 }
 
+/// Strides of a dense array of this shape, 0 along axes of size 1. Its axes are ordered in memory as those of x.
+inline Strides dense_strides(const Shape& shape, const View& x) {
+  Strides strides = Dims::filled(shape.size(), 0);
+  std::vector<int> axes(static_cast<size_t>(shape.size()));
+  std::iota(axes.begin(), axes.end(), 0);
+  std::stable_sort(axes.begin(), axes.end(), [&](int a, int b) { return x.strides[a] > x.strides[b]; });
+  int64_t next = 1;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis)
+    if (shape[*axis] > 1) strides[*axis] = next, next *= shape[*axis];
+  return strides;
+}
+
+/// The strides of a mean or variance, 0 along the axes that it is taken over.
+inline Strides result_strides(const StridedLayout& view, uint32_t axes) {
+  Strides strides = view.strides;
+  for (int i = 0; i < view.ndim(); ++i)
+    if (axes >> i & 1u) strides[i] = 0;
+  return strides;
+}
+
+/// A weight or bias whose axes are ordered in memory as those of x, so that loops over both are long: `given`, or its
+/// copy in `room`.
+inline View ordered_as(const View& x, const View& given, OpenmpBackend& backend, Array& room) {
+  if (!given) return given;
+  View own = given;
+  for (int i = 0; i < x.ndim(); ++i)
+    if (given.strides[i] == 0) own.shape[i] = 1;
+  const Strides strides = dense_strides(own.shape, x);
+  if (StridedLoop<2>(own.shape, {&strides, &own.strides}).all_contiguous()) return given;
+  room = Array::empty_strided(own.shape, strides, own.dtype);
+  backend.copy(own, room);
+  View ordered(room);
+  ordered.shape = x.shape;
+  return ordered;
+}
+
 /// The strides of an operand, or zeros if it is absent.
 inline Strides strides_or_zero(const StridedLayout& view, int ndim) {
   return view.ndim() > 0 ? view.strides : Dims::filled(ndim, 0);
 }
+
+/// An array of zeros that is indexed by int64_t.
+template <class T>
+class Zeros {
+ public:
+  explicit Zeros(int64_t count) : items_(std::make_unique<T[]>(static_cast<size_t>(count))) {}
+  T& operator[](int64_t i) const { return items_[static_cast<size_t>(i)]; }
+
+ private:
+  std::unique_ptr<T[]> items_;
+};
 
 /// Count, mean and sum of squared deviations of numbers. add() combines two such triples (Chan, Golub and LeVeque
 /// 1983).
@@ -55,11 +107,40 @@ struct Moments {
   }
 };
 
-/// Returns true if the loop order by lanes is better than that by rows. Operand 0 is the input.
-template <int N, int M>
-bool prefers_lanes(const StridedLoop<N>& outer, const StridedLoop<M>& inner) {
-  return outer.ndim > 0 && inner.numel > 1 && outer.strides[0][outer.ndim - 1] < step_of(inner, 0) &&
-         outer.shape[outer.ndim - 1] >= 4;
+/// Returns the axes of a cell if the loop order by lanes is better than that by rows, else 0. They are the reduced axes
+/// along which no parameter varies.
+inline uint32_t lane_axes(const View& x, uint32_t axes, std::initializer_list<const Strides*> parameters) {
+  for (int i = 0; i < x.ndim(); ++i)
+    for (const Strides* strides : parameters)
+      if (x.shape[i] > 1 && (*strides)[i] != 0) axes &= ~(1u << i);
+  const auto cells = nest_of<1>(x.shape, axes, false, {x.strides}),
+             inner = nest_of<1>(x.shape, axes, true, {x.strides});
+  const bool closer = cells.ndim > 0 && inner.numel > 1 && step_of(cells, 0) < step_of(inner, 0);
+  return closer && cells.shape[cells.ndim - 1] >= 4 ? axes : 0;
+}
+
+/// Of `cells` cells, the number in a slab: those that differ only along the axes that are narrower in memory than the
+/// widest reduced axis. A slab contains whole outer elements: an image, or all images in batch norm.
+inline int64_t slab_of(const View& x, uint32_t axes, int64_t cells) {
+  int64_t widest = 0;
+  for (int i = 0; i < x.ndim(); ++i)
+    if ((axes >> i & 1u) && x.shape[i] > 1) widest = std::max(widest, x.strides[i]);
+  for (int i = 0; i < x.ndim(); ++i)
+    if (!(axes >> i & 1u) && x.strides[i] > widest) cells /= x.shape[i];
+  return cells;
+}
+
+/// Calls f(element, offsets) for elements [begin, end) of the nest.
+template <int N, class F>
+void for_each_element(const StridedLoop<N>& nest, int64_t begin, int64_t end, F&& f) {
+  int64_t element = begin;
+  for_each_run(nest, begin, end, [&](const int64_t* at, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) {
+      std::array<int64_t, N> offsets;
+      for (int k = 0; k < N; ++k) offsets[static_cast<size_t>(k)] = at[k] + i * step_of(nest, k);
+      f(element++, offsets);
+    }
+  });
 }
 
 /// The elements that are computed together: `rows` rows of `lanes` elements. If `most` > 1 (order by lanes), the rows

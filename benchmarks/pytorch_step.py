@@ -7,6 +7,7 @@ import os
 import statistics
 import tempfile
 import time
+from typing import NamedTuple
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler tells when it starts and stops
 
@@ -37,37 +38,62 @@ def timed(work, device, seconds):
     return statistics.median(samples)
 
 
-def make_step(name, batch, device, variant):
-    """Returns a function that makes a training step of a net: forward, cross-entropy, backward, Adam."""
-    workload = next(workload for workload in WORKLOADS if workload.name == name)
+def training_step(phases, module, batch, device, variant):
+    """Returns a function that makes a training step. Each phase, which has a module `trained` and a function `loss` of
+    the batch, goes forward and backward and updates its parameters with Adam. `module` holds all weights."""
     if variant.threads:
         torch.set_num_threads(variant.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = variant.precision == "tf32"
     torch.backends.cudnn.benchmark = True
     half = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(variant.precision)
+    optimizers = [torch.optim.Adam(phase.trained.parameters(), lr=1e-3, fused=variant.fused,
+                                   capturable=variant.mode == "graph") for phase in phases]
+    scaler = torch.amp.GradScaler(device) if variant.precision == "fp16" else None
+
+    def under_autocast(loss):
+        def loss_of(*batch):
+            with torch.autocast(device, half, enabled=half is not None):
+                return loss(*batch)
+
+        return torch.compile(loss_of, mode="reduce-overhead", dynamic=False) if variant.mode == "compiled" else loss_of
+
+    losses = [under_autocast(phase.loss) for phase in phases]
+
+    def step():
+        for loss_of, optimizer in zip(losses, optimizers):
+            module.zero_grad(set_to_none=True)
+            loss = loss_of(*batch)
+            if scaler:
+                scaler.scale(loss).backward()
+                scaler.step(optimizer)
+            else:
+                loss.backward()
+                optimizer.step()
+        if scaler:
+            scaler.update()
+
+    return step
+
+
+class Classification(NamedTuple):
+    """The only phase of a net's training: cross-entropy."""
+
+    trained: torch.nn.Module
+
+    def loss(self, x, y):
+        return torch.nn.functional.cross_entropy(self.trained(x), y)
+
+
+def make_step(name, batch, device, variant):
+    """Returns a function that makes a training step of a net: forward, cross-entropy, backward, Adam."""
+    workload = next(workload for workload in WORKLOADS if workload.name == name)
     torch.manual_seed(0)
     net = workload.make().to(device)
     x = torch.randn(workload.input(batch), device=device)
     y = torch.randint(0, 10, (batch,), device=device)
     if variant.layout == "channels_last":
         net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    optimizer = torch.optim.Adam(net.parameters(), lr=1e-3, fused=variant.fused, capturable=variant.mode == "graph")
-    scaler = torch.amp.GradScaler(device, enabled=variant.precision == "fp16")
-
-    def loss_of(x, y):
-        with torch.autocast(device, half, enabled=half is not None):
-            return torch.nn.functional.cross_entropy(net(x), y)
-
-    if variant.mode == "compiled":
-        loss_of = torch.compile(loss_of, mode="reduce-overhead", dynamic=False)
-
-    def step():
-        optimizer.zero_grad(set_to_none=True)
-        scaler.scale(loss_of(x, y)).backward()
-        scaler.step(optimizer)
-        scaler.update()
-
-    return step
+    return training_step([Classification(net)], net, (x, y), device, variant)
 
 
 def captured(work, calls=1):
@@ -88,12 +114,13 @@ def captured(work, calls=1):
     return graph.replay
 
 
-def time_step(name, batch, device, variant, seconds):
-    """Returns {"ms": …, "peak_bytes": …}; the latter only for eager steps on cuda, where measuring it costs no time."""
+def time_step(name, batch, device, variant, seconds, make=make_step):
+    """Times the step that make(name, batch, device, variant) returns. Returns {"ms": …, "peak_bytes": …}; the latter only
+    for eager steps on cuda, where measuring it costs no time."""
     if device == "cuda":
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()  # those that captures on other streams have left
-    step = make_step(name, batch, device, variant)
+    step = make(name, batch, device, variant)
     if variant.mode == "graph":
         return {"ms": timed(captured(step), device, seconds)}
     found = {"ms": timed(step, device, seconds)}
@@ -128,7 +155,7 @@ def cpu_peak_bytes(name, batch, variant):
     return max([before] + [total for time, total, _ in totals if start <= time <= end]) - base
 
 
-def _serve(jobs, device, deadline, pipe):
+def _serve(make, jobs, device, deadline, pipe):
     """A worker of CompiledSteps. It compiles its jobs until the deadline, reports which ones, and then times the
     requested ones."""
     torch._dynamo.config.recompile_limit = 64  # all steps are one piece of code
@@ -137,7 +164,7 @@ def _serve(jobs, device, deadline, pipe):
         if time.time() > deadline:
             break
         try:
-            step = make_step(name, batch, device, variant)
+            step = make(name, batch, device, variant)
             for _ in range(4):  # compiles, records, replays
                 step()
             steps[name, batch, variant] = step
@@ -160,14 +187,16 @@ class CompiledSteps:
     several processes share the jobs, compile at the same time, and keep the compiled steps. Each step is timed in its
     process while the other processes wait."""
 
-    def __init__(self, jobs, device, limit, processes):
-        """jobs: (net, batch, variant), the most important first. No job starts after `limit` seconds."""
+    def __init__(self, jobs, device, limit, processes, make=make_step):
+        """jobs: (net, batch, variant), the most important first, the arguments of `make`. No job starts after `limit`
+        seconds."""
         os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"  # of each process
         context, deadline = multiprocessing.get_context("spawn"), time.time() + limit
         self.pipes, self.ready, self.failed = [], {}, {}
         for i in range(min(processes, len(jobs))):
             ours, theirs = context.Pipe()
-            context.Process(target=_serve, args=(jobs[i::processes], device, deadline, theirs), daemon=True).start()
+            arguments = (make, jobs[i::processes], device, deadline, theirs)
+            context.Process(target=_serve, args=arguments, daemon=True).start()
             self.pipes.append(ours)
         for pipe in self.pipes:
             done, failed = pipe.recv()

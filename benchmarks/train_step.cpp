@@ -5,19 +5,19 @@
 //   train_step --net lenet --backend openmp --threads 2 --format channels_last --json results.jsonl
 //   train_step --net resnet18 --device cuda --mode eager,graph --precision fp32,bf16 --format contiguous,channels_last
 #include <cstdio>
-#include <numeric>
 
 #include <gradus/benchmarks/common/program.h>
+#include <gradus/benchmarks/common/timed_step.h>
 #include <gradus/benchmarks/ladders/conv2d_cuda/backend.h>
 #include <gradus/benchmarks/nets.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/runtime/cuda.h>
-#include <gradus/training/replayed_step.h>
 
 namespace {
 
 using namespace gradus;
 using benchmarks::Program;
+using benchmarks::StepVariant;
 using benchmarks::time_ms;
 using benchmarks::Workload;
 
@@ -34,33 +34,15 @@ struct Settings {
   bool small = false;
 };
 
-// One of the variants of the step that the settings ask for.
-struct Variant {
-  std::string mode, precision, format;
-};
-
 struct Figures {
   double step_ms = 0, mean_step_ms = 0, forward_ms = 0, backward_ms = 0, optimizer_ms = 0;
   int64_t peak_bytes = 0;
 };
 
-// Returns the most bytes that tensors and scratch memory of kernels held at a time during work(), including memory that
-// was allocated before.
-template <class Work>
-int64_t peak_bytes(Device device, Work&& work) {
-  DeviceRuntime& memory = runtime(device.type());
-  memory.reset_peak_memory_stats(device.index());
-  work();
-  return memory.memory_stats(device.index()).peak_allocated;
-}
-
-Figures measure(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings) {
+Figures measure(const Workload& work, int64_t batch, const StepVariant& variant, const Settings& settings) {
   const Device device(settings.device);
-  const MemoryFormat format =
-      variant.format == "channels_last" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-  const bool mixed = variant.precision == "fp16" || variant.precision == "bf16";
-  cudnn::set_allow_tf32(variant.precision == "tf32");
-  cuda::set_matmul_allow_tf32(variant.precision == "tf32");
+  const MemoryFormat format = variant.memory_format();
+  benchmarks::set_tf32(variant.precision);
   manual_seed(0);
   const nn::AnyModule net = work.make();
   net.ptr()->to(device);
@@ -74,7 +56,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
 
   amp::GradScaler scaler(amp::GradScalerOptions().enabled(variant.precision == "fp16"));
   auto forward = [&] {
-    const amp::Autocast autocast(device.type(), variant.precision == "bf16" ? kBFloat16 : kHalf, mixed);
+    const amp::Autocast autocast(device.type(), variant.half_type(), variant.is_mixed());
     return scaler.scale(cross_entropy(net.forward(x), y));
   };
   auto step = [&] {
@@ -83,37 +65,10 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
     scaler.step(optimizer);
     scaler.update();
   };
-  for (int i = 0; i < 2; ++i) step();  // creates the optimizer's state
-  Figures figures;
-  figures.peak_bytes = peak_bytes(device, step);
-  auto time_step = [&](auto&& one) {
-    const std::vector<double> samples = benchmarks::samples_ms(device, settings.seconds, one);
-    figures.step_ms = benchmarks::median(samples);
-    figures.mean_step_ms = std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
-  };
-  if (variant.mode == "static" || (variant.mode == "graph" && device.is_cpu())) {
-    training::StaticStep recorded(device, {&optimizer}, [&](const TensorList&) -> TensorList {
-      step();
-      return {};
-    });
-    while (!recorded.executor()) recorded({});
-    figures.peak_bytes = peak_bytes(device, [&] {
-      for (int i = 0; i < 2; ++i) recorded({});  // on a GPU, the first call captures
-    });
-    time_step([&] { recorded({}); });
-    return figures;
-  }
-  if (variant.mode == "graph") {
-    training::CapturedStep captured(device, {&optimizer}, [&](const TensorList&) -> TensorList {
-      step();
-      return {};
-    });
-    while (!captured.captured()) captured({});
-    time_step([&] { captured({}); });
-    return figures;
-  }
-  time_step(step);
-  if (settings.step_only) return figures;
+  const benchmarks::StepFigures whole =
+      benchmarks::time_training_step(device, variant.mode, {&optimizer}, step, settings.seconds);
+  Figures figures{whole.median_ms, whole.mean_ms, 0, 0, 0, whole.peak_bytes};
+  if (variant.mode != "eager" || settings.step_only) return figures;
   figures.forward_ms = time_ms(device, settings.seconds, forward);
   const double both = time_ms(device, settings.seconds, [&] {
     optimizer.zero_grad();
@@ -124,7 +79,7 @@ Figures measure(const Workload& work, int64_t batch, const Variant& variant, con
   return figures;
 }
 
-void report(const Workload& work, int64_t batch, const Variant& variant, const Settings& settings,
+void report(const Workload& work, int64_t batch, const StepVariant& variant, const Settings& settings,
             const Program& program) {
   const Device device(settings.device);
   const Figures figures = measure(work, batch, variant, settings);

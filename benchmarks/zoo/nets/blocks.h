@@ -1,0 +1,30 @@
+// Blocks that nets of several families use.
+#pragma once
+
+#include <gradus/gradus.h>
+
+namespace gradus::zoo {
+
+/// Returns a convolution without bias whose padding keeps the size of images, apart from the stride.
+inline nn::Conv2d conv(int64_t in, int64_t out, int64_t kernel, int64_t stride = 1, int64_t groups = 1) {
+  return nn::Conv2d(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).groups(groups).bias(false));
+}
+
+/// Returns a layer by the name of its function.
+inline nn::AnyModule activation(const std::string& name) {
+  if (name == "relu") return nn::AnyModule(nn::ReLU());
+  if (name == "relu6") return nn::AnyModule(nn::ReLU6());
+  if (name == "silu") return nn::AnyModule(nn::SiLU());
+  if (name == "hardswish") return nn::AnyModule(nn::Hardswish());
+  throw ValueError("no activation '" + name + "'");
+}
+
+/// Returns the convolution conv(…), batch norm, and an activation if it has a name.
+inline nn::Sequential conv_bn(int64_t in, int64_t out, int64_t kernel, int64_t stride, int64_t groups,
+                              const std::string& activation_name) {
+  nn::Sequential block(conv(in, out, kernel, stride, groups), nn::BatchNorm2d(out));
+  if (!activation_name.empty()) block->push_back(activation(activation_name));
+  return block;
+}
+
+}  // namespace gradus::zoo

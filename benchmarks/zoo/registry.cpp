@@ -1,0 +1,44 @@
+#include <algorithm>
+
+#include <gradus/benchmarks/zoo/zoo.h>
+
+namespace gradus::zoo {
+
+namespace {
+
+// The frozen half. Kernels and their choice are developed with the open nets alone, and the frozen ones are timed only
+// at the end: so their ratios tell how fast nets are that nobody has looked at. Do not profile these nets, and do not
+// move a name to or from this list once work on the kernels has begun.
+const char* const kFrozen[] = {"mobilenet_v2",       "efficientnet_b0", "shufflenet_v2",  "resnext29", "convnext",
+                               "network_in_network", "inception",       "style_transfer", "conv_vae"};
+
+std::vector<Entry> all_families() {
+  std::vector<Entry> all;
+  for (const auto& family : {mobile_nets(), residual_nets(), plain_nets(), pixel_nets()})
+    all.insert(all.end(), family.begin(), family.end());
+  return all;
+}
+
+}  // namespace
+
+Tensor Input::draw() const {
+  if (kind == "integers") return randint(bound, shape);
+  return kind == "uniform" ? rand(shape) : randn(shape);
+}
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = all_families();
+  return all;
+}
+
+bool is_frozen(const std::string& name) {
+  return std::find(std::begin(kFrozen), std::end(kFrozen), name) != std::end(kFrozen);
+}
+
+Net classifier(const nn::AnyModule& module) {
+  return {module.ptr(), {{module.ptr(), [module](const TensorList& batch) {
+                            return nn::functional::cross_entropy(module.forward(batch[0]), batch[1]);
+                          }}}};
+}
+
+}  // namespace gradus::zoo

@@ -46,12 +46,14 @@ def list_nets(options):
 
 
 def pytorch_results(net, inputs, given_path):
-    """Writes weights and inputs to a file, and returns what both frameworks compute from them, under the names that
-    zoo.cpp gives: losses, gradients and buffers."""
+    """Writes weights and inputs to a file, and returns what PyTorch computes from them under the names that zoo.cpp
+    gives: losses, gradients and buffers."""
     import torch
+    import torch.nn.functional as F
     from frame import all_nets, draw_batch
     from make_golden import write_safetensors
 
+    F.hardsigmoid = lambda x: F.relu6(x + 3) / 6  # PyTorch's multiplies gradients in float64 by 1/6 in float32
     torch.manual_seed(1)
     made = all_nets()[net]()
     made.module.double()
@@ -75,13 +77,17 @@ def pytorch_results(net, inputs, given_path):
 
 def largest_difference(expected, found):
     """Returns the largest difference of two sets of tensors and the name of its tensor. Differences are relative to the
-    largest element of a tensor, or to a millionth of the largest gradient where that is more: the gradient of a bias
-    before batch norm is only rounding."""
-    gradients = [x.abs().max().item() for name, x in expected.items() if ".grad." in name and x.numel()]
-    floor = 1e-6 * max(gradients)
+    largest element of a tensor, or to a thousandth of the largest element of all gradients (or of all buffers) if that is
+    more, because some are only rounding: gradients of biases before batch norm, and means of a linear function of
+    normalised numbers."""
+
+    def kind(name):
+        return "buffer" if name.startswith("buffer.") else name.split(".grad.")[0]
+
+    sizes = {name: x.abs().max().item() for name, x in expected.items()}
 
     def difference(name):
-        scale = max(expected[name].double().abs().max().item(), floor if ".grad." in name else 0) or 1
+        scale = max(sizes[name], 1e-3 * max(size for other, size in sizes.items() if kind(other) == kind(name))) or 1
         error = (expected[name].double() - found[name].double()).abs().max().item()
         return error / scale if error == error else float("inf")
 

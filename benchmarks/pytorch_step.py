@@ -7,7 +7,7 @@ import os
 import statistics
 import tempfile
 import time
-from typing import NamedTuple
+from typing import Callable, NamedTuple
 
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler tells when it starts and stops
 
@@ -38,9 +38,16 @@ def timed(work, device, seconds):
     return statistics.median(samples)
 
 
+class Phase(NamedTuple):
+    """A part of a training step: the loss of a batch, whose gradients update the parameters of one module."""
+
+    trained: torch.nn.Module
+    loss: Callable
+
+
 def training_step(phases, module, batch, device, variant):
-    """Returns a function that makes a training step. Each phase, which has a module `trained` and a function `loss` of
-    the batch, goes forward and backward and updates its parameters with Adam. `module` holds all weights."""
+    """Returns a function that makes a training step: each phase goes forward and backward and updates its parameters
+    with Adam. `module` holds all weights."""
     if variant.threads:
         torch.set_num_threads(variant.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = variant.precision == "tf32"
@@ -75,15 +82,6 @@ def training_step(phases, module, batch, device, variant):
     return step
 
 
-class Classification(NamedTuple):
-    """The only phase of a net's training: cross-entropy."""
-
-    trained: torch.nn.Module
-
-    def loss(self, x, y):
-        return torch.nn.functional.cross_entropy(self.trained(x), y)
-
-
 def make_step(name, batch, device, variant):
     """Returns a function that makes a training step of a net: forward, cross-entropy, backward, Adam."""
     workload = next(workload for workload in WORKLOADS if workload.name == name)
@@ -93,7 +91,8 @@ def make_step(name, batch, device, variant):
     y = torch.randint(0, 10, (batch,), device=device)
     if variant.layout == "channels_last":
         net, x = net.to(memory_format=torch.channels_last), x.contiguous(memory_format=torch.channels_last)
-    return training_step([Classification(net)], net, (x, y), device, variant)
+    phase = Phase(net, lambda x, y: torch.nn.functional.cross_entropy(net(x), y))
+    return training_step([phase], net, (x, y), device, variant)
 
 
 def captured(work, calls=1):
@@ -115,8 +114,8 @@ def captured(work, calls=1):
 
 
 def time_step(name, batch, device, variant, seconds, make=make_step):
-    """Times the step that make(name, batch, device, variant) returns. Returns {"ms": …, "peak_bytes": …}; the latter only
-    for eager steps on cuda, where measuring it costs no time."""
+    """Times the step that make(name, batch, device, variant) returns. Returns {"ms": …, "peak_bytes": …}; the latter
+    only for eager steps on cuda, where measuring it costs no time."""
     if device == "cuda":
         gc.collect()
         torch._C._cuda_clearCublasWorkspaces()  # those that captures on other streams have left

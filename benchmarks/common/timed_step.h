@@ -30,11 +30,12 @@ struct StepFigures {
 /// Allows TF32 in products and convolutions if `precision` is tf32, and forbids it otherwise.
 void set_tf32(const std::string& precision);
 
-/// Returns the most bytes that tensors and scratch memory of kernels held at a time during work(), including memory that
-/// was allocated before.
+/// Returns the most bytes that tensors and scratch memory of kernels held at a time during work(), including memory
+/// that was allocated before.
 int64_t peak_bytes(Device device, const std::function<void()>& work);
 
-/// Times `step`, which trains with `optimizers`, for `seconds` seconds in this mode. `step` must begin with zero_grad().
+/// Times `step`, which trains with `optimizers`, for `seconds` seconds in this mode. `step` must begin with
+/// zero_grad().
 StepFigures time_training_step(Device device, const std::string& mode, const std::vector<optim::Optimizer*>& optimizers,
                                const std::function<void()>& step, double seconds);
 

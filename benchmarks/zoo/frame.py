@@ -3,7 +3,7 @@
 import importlib
 import pathlib
 import sys
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn as nn
@@ -12,18 +12,11 @@ import torch.nn.functional as F
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE / "nets")]
 
-from pytorch_step import training_step  # noqa: E402
-
-
-class Phase(NamedTuple):
-    """A part of a training step: the loss of a batch, whose gradients update the parameters of one module."""
-
-    trained: nn.Module
-    loss: Callable
+from pytorch_step import Phase, training_step  # noqa: E402
 
 
 class Net(NamedTuple):
-    """A net that can be trained. All its weights are in `module`."""
+    """A net that can be trained: what a training step consists of, and the module that holds all weights."""
 
     module: nn.Module
     phases: list

@@ -6,9 +6,9 @@ namespace gradus::zoo {
 
 namespace {
 
-// The frozen half. Kernels and their choice are developed with the open nets alone, and the frozen ones are timed only
-// at the end: so their ratios tell how fast nets are that nobody has looked at. Do not profile these nets, and do not
-// move a name to or from this list once work on the kernels has begun.
+// The frozen half. Kernels and the rules that choose them are developed with the open nets alone. The frozen nets are
+// timed only at the end, so that their ratios show how fast training is for nets that no kernel was written for. Do not
+// profile these nets, and do not move a name to or from this list once work on the kernels has begun.
 const char* const kFrozen[] = {"mobilenet_v2",       "efficientnet_b0", "shufflenet_v2",  "resnext29", "convnext",
                                "network_in_network", "inception",       "style_transfer", "conv_vae"};
 

@@ -1,13 +1,13 @@
 """Compares the nets of the zoo with PyTorch's.
 
-Parity: both frameworks start from the same weights and inputs in float64, and must agree in the names of the weights, the
-losses, all gradients and the buffers after the step.
+Parity: both frameworks start from the same weights and inputs in float64, and must agree in the names of the weights,
+the losses, all gradients and the buffers after the step.
 
     python3 benchmarks/zoo/zoo.py --program build/cpu-release/benchmarks/zoo --parity [--nets NAME...]
 
-Time: training steps in turn, in one run on one machine. Each figure is the median of the rounds, with the better of both
-layouts; above 1, a ratio says that gradus is faster. On the CPU, graph is gradus's static step, and PyTorch has none.
-Frozen nets are timed only with --frozen or by name; registry.cpp says why.
+Time: training steps in turn, in one run on one machine. Each figure is the median of the rounds, with the better of
+both layouts; above 1, a ratio says that gradus is faster. On the CPU, graph is gradus's static step, and PyTorch has
+none. Frozen nets are timed only with --frozen or by name; registry.cpp says why.
 
     python3 benchmarks/zoo/zoo.py --program build/cpu-release/benchmarks/zoo --threads 2 --modes eager graph compiled
     python3 benchmarks/zoo/zoo.py --program build/cuda/benchmarks/zoo --device cuda --modes eager graph compiled \\
@@ -16,6 +16,7 @@ Frozen nets are timed only with --frozen or by name; registry.cpp says why.
 """
 import argparse
 import json
+import os
 import pathlib
 import statistics
 import subprocess
@@ -24,7 +25,8 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / folder) for folder in ("benchmarks", "scripts/experiments", "tests/golden", "tests/transfer")]
+FOLDERS = ["benchmarks", "scripts/experiments", "tests/golden", "tests/transfer"]
+sys.path[:0] = [str(ROOT / folder) for folder in FOLDERS]
 
 from comparison_table import best, print_table  # noqa: E402
 from record import code_version, machine  # noqa: E402
@@ -77,8 +79,8 @@ def pytorch_results(net, inputs, given_path):
 
 def largest_difference(expected, found):
     """Returns the largest difference of two sets of tensors and the name of its tensor. Differences are relative to the
-    largest element of a tensor, or to a thousandth of the largest element of all gradients (or of all buffers) if that is
-    more, because some are only rounding: gradients of biases before batch norm, and means of a linear function of
+    largest element of a tensor, or to a thousandth of the largest element of all gradients (or of all buffers) if that
+    is more, because some are only rounding: gradients of biases before batch norm, and means of a linear function of
     normalised numbers."""
 
     def kind(name):
@@ -184,8 +186,6 @@ def pytorch_times(net, options):
 
 def compile_steps(nets, options):
     """Returns the compiled steps of all nets, or None if they were not asked for or PyTorch cannot compile."""
-    import os
-
     import torch
     from frame import make_step
     from pytorch_step import CompiledSteps
@@ -299,7 +299,8 @@ def main():
     parser.add_argument("--precisions", nargs="+", default=["fp32"], choices=[p for p in PRECISIONS if p != "fp16"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=0.5, help="per measurement")
-    parser.add_argument("--compile-seconds", type=float, default=300, help="no step is begun to be compiled after these")
+    parser.add_argument("--compile-seconds", type=float, default=300,
+                        help="no step is begun to be compiled after these")
     parser.add_argument("--json", default="", help="put all figures into this file")
     parser.add_argument("--table", default="", metavar="FILE", help="only print what --json has stored")
     options = parser.parse_args()

@@ -138,7 +138,7 @@ nn::Sequential dcgan_discriminator() {
 }
 
 /// Radford et al., "Unsupervised representation learning with deep convolutional generative adversarial networks",
-/// 2016, half as wide as there.
+/// 2016, a quarter as wide as there.
 struct DcganImpl : nn::Module {
   DcganImpl() {
     register_module("generator", generator);

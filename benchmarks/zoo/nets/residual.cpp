@@ -65,8 +65,8 @@ ResidualNet resnet18() {
   return ResidualNet(features, 512);
 }
 
-/// ResNeXt-29 with 8 groups (Xie et al., "Aggregated residual transformations for deep neural networks", 2017), an
-/// eighth as wide as there.
+/// ResNeXt-29 with 8 groups (Xie et al., "Aggregated residual transformations for deep neural networks", 2017). The
+/// grouped convolutions are an eighth as wide as there.
 ResidualNet resnext29() {
   nn::Sequential features;
   features->push_back(conv_bn(3, 64, 3, 1, 1, "relu"));

@@ -207,20 +207,28 @@ def compile_steps(nets, options):
 
 
 def measure(nets, options):
-    """Returns a record for each net, with medians by contender and variant."""
+    """Returns a record for each net, with medians by contender and variant. If interrupted, returns the results so
+    far."""
     samples, peaks = {}, {}  # net -> contender -> variant -> milliseconds of each round; bytes
-    for turn in range(options.rounds):
-        for name, net in nets.items():
-            for contender, work in (("gradus", gradus_times), ("pytorch", pytorch_times)):
-                times, bytes_held = work(net, options)
-                for key, ms in times.items():
-                    samples.setdefault(name, {}).setdefault(contender, {}).setdefault(key, []).append(ms)
-                peaks.setdefault(name, {})[contender] = bytes_held
-            print(f"round {turn + 1} of {options.rounds}: {name}", file=sys.stderr)
+
+    def measure_net(name):
+        for contender, work in (("gradus", gradus_times), ("pytorch", pytorch_times)):
+            times, bytes_held = work(nets[name], options)
+            for key, ms in times.items():
+                samples.setdefault(name, {}).setdefault(contender, {}).setdefault(key, []).append(ms)
+            peaks.setdefault(name, {})[contender] = bytes_held
+
+    try:
+        for turn in range(options.rounds):
+            for name in nets:
+                measure_net(name)
+                print(f"round {turn + 1} of {options.rounds}: {name}", file=sys.stderr)
+    except KeyboardInterrupt:
+        options.failures.append("interrupted")
     return [{"row": f"{name} {nets[name]['batch']}", "frozen": nets[name]["frozen"], "threads": options.threads,
              "backend": options.backend, "peak_bytes": peaks[name],
-             "ms": {who: {key: statistics.median(ms) for key, ms in found.items()} for who, found in cells.items()}}
-            for name, cells in samples.items()]
+             "ms": {who: {key: statistics.median(ms) for key, ms in samples[name].get(who, {}).items()}
+                    for who in ("gradus", "pytorch")}} for name in samples]
 
 
 def ratio_columns(results):
@@ -263,7 +271,7 @@ def step_cell(key, ms):
     if not key:
         return "-"
     variant = Variant.of(key)
-    return f"{ms:.3g}" + (" cl" if variant.layout == "channels_last" else "") + (
+    return (f"{ms:.0f}" if ms >= 1000 else f"{ms:.3g}") + (" cl" if variant.layout == "channels_last" else "") + (
         f" {variant.mode}" if variant.mode != "eager" else "")
 
 

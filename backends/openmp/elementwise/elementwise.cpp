@@ -111,18 +111,20 @@ void map_runs(const StridedLoop<N>& nest, const MutableView& y, F f, const Views
   run_all(std::make_index_sequence<sizeof...(Views)>());
 }
 
-// Returns x, or a copy in `room` that is ordered in memory as y, if elements of x that are far apart in memory are
-// neighbours in y (one is channels-last and the other is not): copy() transposes in the cache, so that reading x in the
-// order of y would be slower.
-View in_order_of(const MutableView& y, const View& x, OpenmpBackend& backend, Array& room) {
-  if (x.numel() < kGrain || size_of(x.dtype) < 4 || x.strides == y.strides) return x;
+// Returns true if elements of x that are far apart in memory are neighbours in y: one is channels-last and the other is
+// not. Reading x in the order of y is then slower than a copy first, since copy() transposes in the cache.
+bool is_ordered_otherwise(const View& x, const MutableView& y) {
+  if (x.numel() < kGrain || size_of(x.dtype) < 4 || x.strides == y.strides) return false;
   const StridedLoop<2> nest(y.shape, {&y.strides, &x.strides});
   bool apart = false;
   for (int i = 0; i + 1 < nest.ndim; ++i) apart = apart || (nest.strides[1][i] == 1 && nest.shape[i] >= 8);
-  if (!apart || step_of(nest, 1) < 8 || !StridedLoop<1>(y.shape, {&y.strides}).all_contiguous()) return x;
-  room = Array::empty_strided(y.shape, y.strides, x.dtype);
-  backend.copy(x, room);
-  return room;
+  return apart && step_of(nest, 1) >= 8 && StridedLoop<1>(y.shape, {&y.strides}).all_contiguous();
+}
+
+Array copy_ordered_as(const MutableView& y, const View& x, OpenmpBackend& backend) {
+  const Array copy = Array::empty_strided(y.shape, y.strides, x.dtype);
+  backend.copy(x, copy);
+  return copy;
 }
 
 // Returns true if the operator gives correct booleans (bytes 0 or 1) when it is applied to booleans as integers.
@@ -148,14 +150,13 @@ void OpenmpBackend::unary(UnaryOp op, const View& x, const MutableView& y, const
   });
 }
 
-void OpenmpBackend::unary_backward(UnaryOp op, const View& given_dy, const View& given_saved, const MutableView& dx,
+void OpenmpBackend::unary_backward(UnaryOp op, const View& dy, const View& saved, const MutableView& dx,
                                    const UnaryArgs& args) {
   GRADUS_CHECK(has_derivative(op), AutogradError, gradus::name(op), " has no derivative");
   GRADUS_CHECK(is_floating(dx.dtype), DTypeError, "gradients are of floating-point types, not ", dx.dtype);
-  EventScope event("unary_backward", "openmp", kernel_table().vectors, {&given_dy, &given_saved, &dx},
-                   2 * given_dy.numel());
-  Array dy_room, saved_room;
-  const View dy = in_order_of(dx, given_dy, *this, dy_room), saved = in_order_of(dx, given_saved, *this, saved_room);
+  if (is_ordered_otherwise(dy, dx)) return unary_backward(op, copy_ordered_as(dx, dy, *this), saved, dx, args);
+  if (is_ordered_otherwise(saved, dx)) return unary_backward(op, dy, copy_ordered_as(dx, saved, *this), dx, args);
+  EventScope event("unary_backward", "openmp", kernel_table().vectors, {&dy, &saved, &dx}, 2 * dy.numel());
   const StridedLoop<3> nest(dx.shape, {&dx.strides, &dy.strides, &saved.strides});
   visit_wide(dx.dtype, [&]<class C> {
     const auto backward = kernels_of<C>(kernel_table()).of(op).backward;
@@ -166,12 +167,12 @@ void OpenmpBackend::unary_backward(UnaryOp op, const View& given_dy, const View&
   });
 }
 
-void OpenmpBackend::binary(BinaryOp op, const View& given_a, const View& given_b, const MutableView& y) {
-  visit_compute(given_a.dtype, [&]<class C> {
+void OpenmpBackend::binary(BinaryOp op, const View& a, const View& b, const MutableView& y) {
+  if (is_ordered_otherwise(a, y)) return binary(op, copy_ordered_as(y, a, *this), b, y);
+  if (is_ordered_otherwise(b, y)) return binary(op, a, copy_ordered_as(y, b, *this), y);
+  visit_compute(a.dtype, [&]<class C> {
     const BinaryKernels<C> kernels = kernels_of_op<C>(op);
-    EventScope event(gradus::name(op), "openmp", implementation(given_a.dtype), {&given_a, &given_b, &y}, y.numel());
-    Array a_room, b_room;
-    const View a = in_order_of(y, given_a, *this, a_room), b = in_order_of(y, given_b, *this, b_room);
+    EventScope event(gradus::name(op), "openmp", implementation(a.dtype), {&a, &b, &y}, y.numel());
     const StridedLoop<3> nest(y.shape, {&y.strides, &a.strides, &b.strides});
     if (a.dtype == DType::boolean && combines_truths(op)) {
       View u = a, v = b;

@@ -2,7 +2,6 @@
 // this file), AnyDataset, ConcatDataset and random_split.
 #pragma once
 
-#include <algorithm>
 #include <any>
 #include <concepts>
 #include <functional>
@@ -324,7 +323,8 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<Indices> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      const auto part = static_cast<size_t>(std::ranges::upper_bound(ends_, indices[i]) - ends_.begin());
+      size_t part = 0;  // a search by bisection would need <algorithm>, which every program would compile
+      while (indices[i] >= ends_[part]) ++part;
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);
     }

@@ -78,7 +78,8 @@ TEST_CASE("idx: wrong sizes in a gzipped file cost neither memory nor time", "[d
   const auto refused = [&](const std::string& bytes, const char* message) {
     io::write_file(path, bytes);
     CHECK_THROWS_WITH(data::read_idx(path), contains(path) && contains(message));
-    CHECK(peak_memory_of([&] { data::read_idx(path); }) < 48);
+    // 8 MiB of data in buffers that grow, which AddressSanitizer keeps for a while: up to 48 MiB.
+    CHECK(peak_memory_of([&] { data::read_idx(path); }) < 64);
   };
   // These files have too little data. In the first, the gzip trailer shows it; in the second, another gzip member could
   // follow; the third has a wrong trailer.

@@ -323,7 +323,7 @@ class ConcatDataset : public BatchDataset<ConcatDataset<Batch>, Batch> {
     std::vector<Indices> wanted(parts_.size()), places(parts_.size());
     for (size_t i = 0; i < indices.size(); ++i) {
       GRADUS_CHECK(indices[i] < ends_.back(), IndexError, "sample ", indices[i], " of a dataset of ", ends_.back());
-      size_t part = 0;  // a search by bisection would need <algorithm>, which every program would compile
+      size_t part = 0;  // bisection would need a further header, which every program would compile
       while (indices[i] >= ends_[part]) ++part;
       wanted[part].push_back(indices[i] - (part ? ends_[part - 1] : 0));
       places[part].push_back(i);

@@ -21,11 +21,9 @@ using benchmarks::StepVariant;
 using benchmarks::time_ms;
 using benchmarks::Workload;
 
-using Names = std::vector<std::string>;
-
 struct Settings {
   std::string net = "all", device = "cpu", backend;
-  Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
+  benchmarks::StepVariants variants;
   int64_t batch = 0;
   int rung = 0;
   double seconds = 1.0;
@@ -112,11 +110,8 @@ void report(const Workload& work, int64_t batch, const StepVariant& variant, con
 }
 
 void report_all(const Workload& work, int64_t batch, const Settings& settings, const Program& program) {
-  const bool images = work.input(batch).size() == 4;
-  for (const std::string& mode : settings.modes)
-    for (const std::string& precision : settings.precisions)
-      for (const std::string& format : images ? settings.formats : Names{"contiguous"})
-        report(work, batch, {mode, precision, format}, settings, program);
+  const bool has_images = work.input(batch).size() == 4;
+  for (const StepVariant& variant : settings.variants.all(has_images)) report(work, batch, variant, settings, program);
 }
 
 }  // namespace
@@ -129,12 +124,7 @@ int main(int argc, char** argv) {
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
   program.option("--rung", settings.rung, "1 to 7: of ladders/conv2d_cuda, for the forward convolutions that it takes");
-  program.option("--mode", settings.modes,
-                 "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
-                 {"eager", "graph", "static"});
-  program.option("--precision", settings.precisions, "of products and convolutions; fp16 and bf16: mixed precision",
-                 {"fp32", "tf32", "fp16", "bf16"});
-  program.option("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
+  settings.variants.add_options(program);
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
   program.flag("--timed", settings.timed, "choose cuDNN's engines by timing them");

@@ -6,6 +6,24 @@
 
 namespace gradus::benchmarks {
 
+void StepVariants::add_options(Program& program) {
+  program.option("--mode", modes,
+                 "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
+                 {"eager", "graph", "static"});
+  program.option("--precision", precisions, "of products and convolutions; fp16 and bf16: mixed precision",
+                 {"fp32", "tf32", "fp16", "bf16"});
+  program.option("--format", formats, "of images and their nets", {"contiguous", "channels_last"});
+}
+
+std::vector<StepVariant> StepVariants::all(bool has_images) const {
+  std::vector<StepVariant> variants;
+  for (const std::string& mode : modes)
+    for (const std::string& precision : precisions)
+      for (const std::string& format : has_images ? formats : std::vector<std::string>{"contiguous"})
+        variants.push_back({mode, precision, format});
+  return variants;
+}
+
 void set_tf32(const std::string& precision) {
   cudnn::set_allow_tf32(precision == "tf32");
   cuda::set_matmul_allow_tf32(precision == "tf32");

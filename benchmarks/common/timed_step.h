@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/gradus.h>
 
 namespace gradus::benchmarks {
@@ -20,6 +21,16 @@ struct StepVariant {
   MemoryFormat memory_format() const {
     return format == "channels_last" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
   }
+};
+
+/// The variants that the command line of a program asks for.
+struct StepVariants {
+  std::vector<std::string> modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
+
+  /// Adds the options --mode, --precision and --format.
+  void add_options(Program& program);
+  /// Returns all combinations. A net without images has only one format.
+  std::vector<StepVariant> all(bool has_images) const;
 };
 
 struct StepFigures {

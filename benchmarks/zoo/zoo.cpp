@@ -28,7 +28,7 @@ using Names = std::vector<std::string>;
 struct Settings {
   Names nets = {"all"};
   std::string device = "cpu", backend, parity, results;
-  Names modes = {"eager"}, precisions = {"fp32"}, formats = {"contiguous"};
+  benchmarks::StepVariants variants;
   int64_t batch = 0;
   double seconds = 1.0;
   bool list = false;
@@ -65,8 +65,9 @@ void list(const Entry& entry, const Settings& settings) {
 
 // ---- Parity ----
 
-/// Reads weights ("net.…") and inputs ("input.0", …) in float64. Writes the loss of each phase ("0.loss"), its gradients
-/// ("0.grad.…") and, after all phases, the buffers ("buffer.…"). Parameters are not updated, and nothing is dropped.
+/// Reads weights ("net.NAME") and inputs ("input.0" and so on) in float64. Writes the loss of each phase ("0.loss"), its
+/// gradients ("0.grad.NAME") and, after all phases, the buffers ("buffer.NAME"). Parameters are not updated, and nothing
+/// is dropped.
 void compute_for_parity(const Entry& entry, const Settings& settings) {
   const Net net = entry.make();
   net.module->to(kDouble);
@@ -161,10 +162,7 @@ void time_all(const Entry& entry, const Settings& settings, const Program& progr
   const std::vector<Input> inputs = entry.inputs(1);
   const bool has_images =
       std::any_of(inputs.begin(), inputs.end(), [](const Input& input) { return input.shape.size() == 4; });
-  for (const std::string& mode : settings.modes)
-    for (const std::string& precision : settings.precisions)
-      for (const std::string& format : has_images ? settings.formats : Names{"contiguous"})
-        time(entry, {mode, precision, format}, settings, program);
+  for (const StepVariant& variant : settings.variants.all(has_images)) time(entry, variant, settings, program);
 }
 
 }  // namespace
@@ -179,12 +177,7 @@ int main(int argc, char** argv) {
   program.option("--results", settings.results, "the file for losses and gradients");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  program.option("--mode", settings.modes,
-                 "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
-                 {"eager", "graph", "static"});
-  program.option("--precision", settings.precisions, "of products and convolutions; bf16: mixed precision",
-                 {"fp32", "tf32", "bf16"});
-  program.option("--format", settings.formats, "of images and their nets", {"contiguous", "channels_last"});
+  settings.variants.add_options(program);
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
   return program.run(argc, argv, [&] {

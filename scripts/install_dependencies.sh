@@ -36,7 +36,8 @@ has_header() {
 # A tool on the PATH and a header count, however they came there; everything else is asked of dpkg.
 is_installed() {
   case $1 in
-    g++ | cmake | ccache | curl | python3 | clang-14 | lld-14 | clang-format-14 | clang-tidy-14 | doxygen | chromium | gdb) command -v "$1" > /dev/null && return ;;
+    g++ | cmake | ccache | curl | python3 | clang-14 | lld-14 | clang-format-14 | clang-tidy-14 | doxygen | chromium | gdb)
+      command -v "$1" > /dev/null && return ;;
     libopenmpi-dev) command -v mpicxx > /dev/null && return ;;
     openmpi-bin) command -v mpirun > /dev/null && return ;;
     ninja-build) command -v ninja > /dev/null && return ;;

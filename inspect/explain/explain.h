@@ -83,7 +83,7 @@ class Explanation {
   struct Saved {
     std::string made_by;               ///< "conv2d of features.0, train.cpp:41"
     std::vector<std::string> kept_by;  ///< the operators that saved it: "max_pool2d of features.1"
-    std::string until;                 ///< the operator that ran when it was freed
+    std::string until;                 ///< the operator that ran when it was freed, or a sentence if none did
     std::string module;                ///< innermost module that contains all these operators; empty if there is none
     Shape shape;
     DType dtype = DType::f32;

@@ -19,7 +19,7 @@ using namespace gradus;
 
 namespace {
 
-/// Runs `body` on a thread of its own, whose cores it may change.
+/// Runs `body` on a new thread. `body` may change the cores that this thread runs on.
 void run_on_thread(const std::function<void()>& body) { std::thread(body).join(); }
 
 /// Calls write_to_stderr(text) with errno = EINTR and the standard error stream sent to `file`. Returns errno after it.

@@ -112,8 +112,7 @@ std::string describe_plan(const Decision& plan) {
   std::ostringstream text;
   text << plan.name() << " ";
   if (const auto* library = std::get_if<LibraryTiling>(&plan.tiling)) {
-    text << (plan.is_flipped() ? "flipped " : "") << (library->channels_last ? "nhwc" : "nchw") << " "
-         << library->workspace_limit;
+    text << (library->channels_last ? "nhwc" : "nchw") << " " << library->workspace_limit;
     return text.str();
   }
   text << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
@@ -205,7 +204,8 @@ TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half type
     });
   CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "implicit_gemm_async",
                                        "implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half",
-                                       "implicit_gemm_generic", "fused", "fused_tf32", "engine", "engine_tf32"});
+                                       "implicit_gemm_generic", "fused", "fused_tf32", "engine", "engine_tf32",
+                                       "engine_flipped"});
 }
 
 TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {

@@ -13,6 +13,10 @@
 //
 // The placement of operands in memory changes single times by tens of per cent from process to process. So repeat the
 // measurements in new processes, with files of their own, and join these files: the medians count.
+//
+// On a GPU, a family of CUDA's kernels is only measured:
+//
+//   tune --families cuda_conv2d --seconds 70
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -24,6 +28,9 @@
 #include <gradus/backends/openmp/simd/tuning.h>
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
+#ifdef GRADUS_TUNE_CUDA
+#include <gradus/benchmarks/tune/cuda/conv2d.h>
+#endif
 #include <gradus/benchmarks/tune/tune.h>
 #include <gradus/core/error.h>
 #include <gradus/core/parallel/parallel.h>
@@ -148,7 +155,7 @@ void write_table(const std::string& path, const std::string& device, const std::
 }  // namespace
 
 int main(int argc, char** argv) {
-  int64_t worst = 1;
+  int64_t worst = 1, jobs = 8;
   Measuring measuring;
   std::string table_path, shard;
   benchmarks::Program program("tune", "Measures all algorithms of kernels and makes a tuning table");
@@ -160,7 +167,13 @@ int main(int argc, char** argv) {
   program.option("--seconds", measuring.seconds, "time for all measurements");
   program.option("--shard", shard, "I/N: only measure part I of N of the problems, I from 1");
   program.option("--worst", worst, "print that many problems of each family with the most regret");
+  program.option("--jobs", jobs, "cuda_conv2d: threads that prepare problems");
   return program.run(argc, argv, [&] {
+#ifdef GRADUS_TUNE_CUDA
+    if (measuring.families == std::vector<std::string>{"cuda_conv2d"})
+      return measure_cuda_conv2d({measuring.path, measuring.problems, static_cast<uint64_t>(measuring.seed),
+                                  measuring.seconds, jobs});
+#endif
     measuring.device = name(cpu_isa());
     std::vector<Measurement> measured = read_measurements(measuring.path);
     if (!shard.empty()) {

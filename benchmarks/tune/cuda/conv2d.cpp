@@ -1,0 +1,92 @@
+#include <gradus/benchmarks/tune/cuda/conv2d.h>
+
+#include <cmath>
+#include <sstream>
+
+#include <gradus/backends/cudnn/select.h>
+#include <gradus/core/error.h>
+
+namespace gradus::tune {
+
+using namespace cuda_detail;
+
+CudaConv2d::CudaConv2d(const std::string& text) {
+  std::istringstream words(text);
+  std::string pass, type, layout, epilogue;
+  int64_t N = 0, C = 0, H = 0, W = 0, K = 0, R = 0, stride = 1, padding = 0, dilation = 1, groups = 1;
+  words >> pass >> type >> layout >> N >> C >> H >> W >> K >> R >> stride >> padding >> dilation >> groups >> epilogue;
+  GRADUS_CHECK(words, ValueError, "not a convolution: ", text);
+  const bool tf32 = type == "tf32", mixed = type == "mixed";
+  problem.pass = pass == "fprop"   ? ConvPass::forward
+                 : pass == "dgrad" ? ConvPass::backward_data
+                                   : ConvPass::backward_weight;
+  problem.dtype = tf32 || mixed ? DType::f32 : dtype_named(type);
+  problem.switches.tf32 = tf32, problem.switches.library_tf32 = tf32 || mixed;
+  tolerance = problem.is_half() ? 2e-2 : tf32 || mixed ? 5e-3 : 1e-4;
+  format = layout == "nhwc" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+  const auto out = [&](int64_t size) { return (size + 2 * padding - dilation * (R - 1) - 1) / stride + 1; };
+  const auto operand = [&](const Shape& shape) {
+    return ConvOperand(shape,
+                       format == MemoryFormat::contiguous ? contiguous_strides(shape) : channels_last_strides(shape));
+  };
+  problem.x = operand({N, C, H, W}), problem.w = operand({K, C / groups, R, R});
+  problem.y = operand({N, K, out(H), out(W)});
+  problem.geometry = {{stride, stride}, {padding, padding}, {dilation, dilation}, groups};
+  problem.bias = problem.relu = epilogue == "bias_relu";
+}
+
+std::vector<const ConvAlgorithm*> CudaConv2d::algorithms(const DeviceProperties& device) const {
+  std::vector<const ConvAlgorithm*> all;
+  for (const ConvCandidate& each : cudnn_detail::conv_candidates())
+    if (each.algorithm->can_run(problem, device)) all.push_back(each.algorithm);
+  return all;
+}
+
+// A call of the fastest algorithm takes about a millisecond at most.
+std::string draw_cuda_conv2d(Random& random) {
+  constexpr double kMostElements = 1 << 24, kLeastWork = 1 << 16;
+  const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
+  const std::string type =
+      one_of<std::string>(random, {"float32", "float32", "float32", "float32", "tf32", "tf32", "mixed", "bfloat16",
+                                   "bfloat16", "bfloat16", "float16", "float16"});
+  const std::string layout = one_of<std::string>(random, {"nchw", "nhwc"});
+  const double most_work = type == "float32" ? 8e9 : 24e9;
+  for (;;) {
+    // Most nets have channels in multiples of 8, and few channels in their first layer.
+    const auto channels = [&]() -> int64_t {
+      const uint64_t kind = random() % 20;
+      if (kind < 4) return log_uniform(random, 1, 16);
+      if (kind < 6) return log_uniform(random, 8, 512);
+      const int64_t unit = one_of<int64_t>(random, {8, 16, 32, 64});
+      return unit * log_uniform(random, 1, 1024 / unit);
+    };
+    const int64_t H = log_uniform(random, 3, 224), N = log_uniform(random, 1, 256);
+    const int64_t W = random() % 4 == 0 ? std::max<int64_t>(1, H + static_cast<int64_t>(random() % 7) - 3) : H;
+    const int64_t R = one_of<int64_t>(random, {1, 1, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7});
+    const int64_t stride = one_of<int64_t>(random, {1, 1, 1, 1, 1, 2, 2, 3});
+    const int64_t dilation = one_of<int64_t>(random, {1, 1, 1, 1, 1, 1, 1, 2});
+    const int64_t same = dilation * (R - 1) / 2;
+    const int64_t padding =
+        random() % 4 > 0 ? same : static_cast<int64_t>(random() % static_cast<uint64_t>(dilation * (R - 1) + 1));
+    int64_t C = channels(), K = channels(), groups = 1;
+    if (random() % 6 == 0) C = random() % 2 == 0 ? 3 : 1;  // of images
+    if (const uint64_t kind = random() % 10; kind == 0) {
+      K = groups = C;  // depthwise
+    } else if (kind == 1) {
+      groups = one_of<int64_t>(random, {2, 3, 4, 8, 32});
+      C = groups * ceil_div(C, groups), K = groups * ceil_div(K, groups);
+    }
+    if (std::min(H, W) + 2 * padding < dilation * (R - 1) + 1) continue;
+    const auto out = [&](int64_t size) { return (size + 2 * padding - dilation * (R - 1) - 1) / stride + 1; };
+    const double outputs = static_cast<double>(N * K * out(H) * out(W)), inputs = static_cast<double>(N * C * H * W);
+    const double work = outputs * static_cast<double>(C / groups * R * R);
+    if (work > most_work || work < kLeastWork || outputs + inputs > kMostElements) continue;
+    std::ostringstream text;
+    text << pass << ' ' << type << ' ' << layout;
+    for (const int64_t each : {N, C, H, W, K, R, stride, padding, dilation, groups}) text << ' ' << each;
+    text << (pass == "fprop" && random() % 2 == 0 ? " bias_relu" : " plain");
+    return text.str();
+  }
+}
+
+}  // namespace gradus::tune

@@ -1,0 +1,263 @@
+// Measures convolutions on a device. Several threads prepare problems, which takes long because cuDNN compiles some of
+// its engines; one at a time has the device.
+#include <atomic>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include <gradus/benchmarks/timing.h>
+#include <gradus/benchmarks/tune/cuda/conv2d.h>
+#include <gradus/core/error.h>
+#include <gradus/core/registry.h>
+#include <gradus/core/runtime/cuda.h>
+#include <gradus/gradus.h>
+#include <gradus/graph/recorder.h>
+
+namespace gradus::cuda_detail {
+const DeviceProperties& device_properties(int index);  // runtime/cuda_runtime.h, which includes headers of CUDA
+}
+
+namespace gradus::tune {
+namespace {
+
+using namespace cuda_detail;
+using benchmarks::now_ms;
+
+// Memory without contents, in which a thread calls operators to find out what they need. Nothing runs on the device.
+class Rehearsal {
+ public:
+  explicit Rehearsal(Device device) : blocks_(std::make_shared<graph::RecordedBlocks>(device)) {
+    detail::recorded_memory = blocks_.get();
+    runtime(DeviceType::cuda).begin_capture();
+  }
+  ~Rehearsal() {
+    try {
+      runtime(DeviceType::cuda).end_capture();
+    } catch (const std::exception&) {  // the capture is discarded anyway
+    }
+    detail::recorded_memory = nullptr;
+  }
+  Rehearsal(const Rehearsal&) = delete;
+  Rehearsal& operator=(const Rehearsal&) = delete;
+
+ private:
+  std::shared_ptr<graph::RecordedBlocks> blocks_;
+};
+
+// The operands of a problem, and launches of its algorithms.
+class Operands {
+ public:
+  Operands(const CudaConv2d& conv, Device device) : problem_(conv.problem) {
+    const auto make = [&](const ConvOperand& operand) {
+      return Array::empty(operand.shape, problem_.dtype, device, conv.format);
+    };
+    x_ = make(problem_.x), w_ = make(problem_.w), y_ = make(problem_.y);
+    if (problem_.bias) bias_ = Array::empty({problem_.w.shape[0]}, problem_.dtype, device);
+  }
+
+  void fill() {
+    RandomState state;
+    for (const Array& each : {x_, w_, y_, bias_})
+      if (each.defined()) ++state.seed, backend("cuda").uniform(each, state, -1, 1);
+  }
+  const Array& result() const { return problem_.is_wgrad() ? w_ : problem_.pass == ConvPass::backward_data ? x_ : y_; }
+
+  // Returns false if cuDNN has no engine.
+  bool launch(const ConvAlgorithm& algorithm) {
+    const bool dgrad = problem_.pass == ConvPass::backward_data;
+    const View in = dgrad ? y_ : x_, out = dgrad ? x_ : y_, weight = w_, bias = bias_.defined() ? View(bias_) : View();
+    ConvOperands call{backend("cudnn"), "conv2d", problem_, in, weight, bias, out};
+    call.algorithm = &algorithm;
+    const ConvPlan plan = algorithm.plan(problem_, device_properties(0));
+    if (plan.workspace_bytes > 0 && (!workspace_.defined() || workspace_.nbytes() < plan.workspace_bytes))
+      workspace_ = Array::empty({static_cast<int64_t>(plan.workspace_bytes)}, DType::u8, x_.device());
+    return algorithm.launch(plan, call, workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr);
+  }
+
+ private:
+  const ConvProblem& problem_;
+  Array x_, w_, y_, bias_, workspace_;
+};
+
+double largest(const Tensor& x) { return x.abs().max().item<double>(); }
+
+// Microseconds of the algorithms, which are sampled in turn. `note` takes lines about failures.
+std::map<std::string, double> measure(const CudaConv2d& conv, Device device,
+                                      const std::function<void(const std::string&)>& note) {
+  constexpr int kSamples = 5, kMostCalls = 20;
+  constexpr double kHopeless = 4, kSampleUs = 150;
+  struct Timed {
+    const ConvAlgorithm* algorithm;
+    double first_us = 0;
+    int calls = 1;
+    std::unique_ptr<cuda::Graph> graph = nullptr;
+    std::vector<double> us = {};
+  };
+  Operands operands(conv, device);
+  operands.fill();
+  Tensor first;
+  double scale = 0, fastest = std::numeric_limits<double>::infinity();
+  cuda::Event before(true), after(true);
+  const auto timed_us = [&](auto&& work) {
+    before.record();
+    work();
+    after.record();
+    after.synchronize();
+    return before.elapsed_time(after) * 1000;
+  };
+  std::vector<Timed> all;
+  for (const ConvAlgorithm* algorithm : conv.algorithms(device_properties(0))) try {
+      backend("cuda").fill(operands.result(), std::numeric_limits<double>::quiet_NaN());
+      if (!operands.launch(*algorithm)) continue;
+      const Tensor result = Tensor(operands.result()).to(DType::f32);
+      if (!first.defined()) {
+        first = result.clone(), scale = largest(first);
+        if (!std::isfinite(scale)) note(std::string("not finite ") + algorithm->name);
+      } else if (const double difference = largest(result - first); !(difference <= conv.tolerance * scale)) {
+        note(std::string("differs ") + algorithm->name + " by " + std::to_string(difference / scale));
+      }
+      Timed each{algorithm};
+      each.first_us = timed_us([&] { operands.launch(*algorithm); });
+      fastest = std::min(fastest, each.first_us);
+      all.push_back(std::move(each));
+    } catch (const Error& error) { note(std::string("failed ") + algorithm->name + ": " + error.what()); }
+  const auto is_hopeless = [&](const Timed& each) { return each.first_us > kHopeless * std::max(fastest, 50.0); };
+  for (Timed& each : all) {
+    if (is_hopeless(each)) continue;
+    each.calls = std::clamp(static_cast<int>(kSampleUs / each.first_us), 2, kMostCalls);
+    each.graph = std::make_unique<cuda::Graph>();
+    each.graph->capture([&] {
+      for (int i = 0; i < each.calls; ++i) operands.launch(*each.algorithm);
+    });
+  }
+  for (int sample = 0; sample < kSamples; ++sample)
+    for (Timed& each : all) {
+      if (!each.graph) continue;
+      each.graph->replay();  // hides how long the host takes to launch the next
+      each.us.push_back(timed_us([&] { each.graph->replay(); }) / each.calls);
+    }
+  std::map<std::string, double> us;
+  for (const Timed& each : all)
+    us[each.algorithm->name] = each.us.empty() ? each.first_us : benchmarks::median(each.us);
+  return us;
+}
+
+class Campaign {
+ public:
+  explicit Campaign(const CudaMeasuring& options) : options_(options) {
+    start_ms_ = now_ms();
+    std::set<std::string> known;
+    for (const Measurement& each : read_measurements(options.path)) known.insert(each.problem);
+    std::ifstream before(options.path);  // a problem that ended the process is not tried again
+    for (std::string line; std::getline(before, line);)
+      if (line.starts_with("# hangs ")) known.insert(line.substr(8));
+    Random random(options.seed);
+    for (int64_t i = 0; i < options.problems; ++i)
+      if (std::string text = draw_cuda_conv2d(random); known.insert(text).second) texts_.push_back(std::move(text));
+    file_.open(options.path, std::ios::app);
+    GRADUS_CHECK(file_, IoError, "cannot write to ", options.path);
+  }
+
+  void run() {
+    std::atomic<bool> done = false;
+    std::thread guard([&] {
+      while (!done) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+        check_for_hang();
+      }
+    });
+    std::vector<std::thread> workers;
+    for (int64_t i = 0; i < options_.jobs; ++i) workers.emplace_back([&] { work(); });
+    for (std::thread& each : workers) each.join();
+    done = true;
+    guard.join();
+    std::printf("measured %lld of %zu problems in %.1f s, %.1f s of which had the device; %lld failed\n",
+                static_cast<long long>(measured_), texts_.size(), (now_ms() - start_ms_) / 1000, device_ms_ / 1000,
+                static_cast<long long>(failures_));
+  }
+
+ private:
+  bool is_late() const { return options_.seconds > 0 && now_ms() - start_ms_ > options_.seconds * 1000; }
+
+  void write(const std::string& line) {
+    std::lock_guard lock(file_mutex_);
+    file_ << line << std::endl;
+  }
+
+  void work() {
+    constexpr int64_t kMostFailures = 20;
+    const Device device(DeviceType::cuda, 0);
+    while (!is_late() && failures_ < kMostFailures) {
+      const size_t index = next_++;
+      if (index >= texts_.size()) return;
+      const std::string& text = texts_[index];
+      const auto note = [&](const std::string& about) {
+        std::string line = "# " + about + ": " + text;
+        std::replace(line.begin(), line.end(), '\n', ' ');
+        write(line);
+        std::printf("%s\n", line.c_str());
+        std::fflush(stdout);
+      };
+      try {
+        const CudaConv2d conv(text);
+        rehearse(conv, device);
+        std::lock_guard lock(device_mutex_);
+        if (is_late()) return;
+        const double begun_ms = now_ms();
+        current_ = index, begun_ms_ = begun_ms;
+        Measurement result{"cuda_conv2d", "h200", 1, text, measure(conv, device, note)};
+        begun_ms_ = 0;
+        device_ms_ += now_ms() - begun_ms;
+        if (!result.us.empty()) write(to_text(result)), ++measured_;
+      } catch (const std::exception& error) {
+        begun_ms_ = 0, ++failures_;
+        note(std::string("failed: ") + error.what());
+      }
+    }
+  }
+
+  // Lets cuDNN find the engines, which this thread then has.
+  static void rehearse(const CudaConv2d& conv, Device device) {
+    for (const ConvAlgorithm* each : conv.algorithms(device_properties(0))) try {
+        if (!std::holds_alternative<LibraryTiling>(each->plan(conv.problem, device_properties(0)).tiling)) continue;
+        const Rehearsal rehearsal(device);
+        Operands(conv, device).launch(*each);
+      } catch (const Error&) {  // measure() reports it
+      }
+  }
+
+  void check_for_hang() {
+    constexpr double kMostMs = 20000;
+    const double begun = begun_ms_, now = now_ms();
+    const bool hangs = begun > 0 && now - begun > kMostMs;
+    if (!hangs && !(options_.seconds > 0 && now - start_ms_ > options_.seconds * 1000 + kMostMs)) return;
+    if (hangs) write("# hangs " + texts_[current_]);
+    std::printf("gave up: %s\n", hangs ? texts_[current_].c_str() : "a thread does not end");
+    std::fflush(stdout);
+    std::_Exit(3);
+  }
+
+  const CudaMeasuring options_;
+  std::vector<std::string> texts_;
+  std::ofstream file_;
+  std::mutex file_mutex_, device_mutex_;
+  std::atomic<size_t> next_ = 0, current_ = 0;
+  std::atomic<int64_t> failures_ = 0;
+  std::atomic<double> begun_ms_ = 0;  // of the problem that has the device; 0: none
+  double start_ms_ = 0, device_ms_ = 0;
+  int64_t measured_ = 0;
+};
+
+}  // namespace
+
+void measure_cuda_conv2d(const CudaMeasuring& options) {
+  GRADUS_CHECK(cudnn::is_available(), DeviceError, "cuda_conv2d needs a GPU, and a build with CUDA and cuDNN");
+  Campaign(options).run();
+}
+
+}  // namespace gradus::tune

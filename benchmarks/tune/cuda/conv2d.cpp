@@ -47,8 +47,8 @@ std::string draw_cuda_conv2d(Random& random) {
   constexpr double kMostElements = 1 << 24, kLeastWork = 1 << 16;
   const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
   const std::string type =
-      one_of<std::string>(random, {"float32", "float32", "float32", "float32", "tf32", "tf32", "mixed", "bfloat16",
-                                   "bfloat16", "bfloat16", "float16", "float16"});
+      one_of<std::string>(random, {"float32", "float32", "float32", "float32", "float64", "tf32", "tf32", "mixed",
+                                   "bfloat16", "bfloat16", "bfloat16", "float16", "float16"});
   const std::string layout = one_of<std::string>(random, {"nchw", "nhwc"});
   const double most_work = type == "float32" ? 8e9 : 24e9;
   for (;;) {

@@ -42,42 +42,51 @@ std::vector<const ConvAlgorithm*> CudaConv2d::algorithms(const DeviceProperties&
   return all;
 }
 
-// A call of the fastest algorithm takes about a millisecond at most.
+// A call of the fastest algorithm takes about a millisecond at most. Most problems are like the layers of nets, in which
+// channels are multiples of 8 and padding keeps the size of images; the others have any sizes.
 std::string draw_cuda_conv2d(Random& random) {
   constexpr double kMostElements = 1 << 24, kLeastWork = 1 << 16;
   const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
-  const std::string type =
-      one_of<std::string>(random, {"float32", "float32", "float32", "float32", "float64", "tf32", "tf32", "mixed",
-                                   "bfloat16", "bfloat16", "bfloat16", "float16", "float16"});
-  const std::string layout = one_of<std::string>(random, {"nchw", "nhwc"});
-  const double most_work = type == "float32" ? 8e9 : 24e9;
+  const std::string type = one_of<std::string>(
+      random, {"float32", "float32", "float32", "float32", "float32", "float64", "tf32", "tf32", "tf32", "mixed",
+               "bfloat16", "bfloat16", "bfloat16", "bfloat16", "float16", "float16", "float16"});
+  const bool is_half = type == "bfloat16" || type == "float16";
+  const std::string layout = one_of<std::string>(random, {"nchw", "nhwc", is_half ? "nhwc" : "nchw", "nhwc"});
+  const double most_work = type == "float32" || type == "float64" ? 8e9 : 24e9;
+  const auto multiple = [&](int64_t most) {
+    const int64_t unit = one_of<int64_t>(random, {8, 16, 32, 64});
+    return unit * log_uniform(random, 1, std::max<int64_t>(most / unit, 1));
+  };
+  const uint64_t kind = random() % 20;
   for (;;) {
-    // Most nets have channels in multiples of 8, and few channels in their first layer.
-    const auto channels = [&]() -> int64_t {
-      const uint64_t kind = random() % 20;
-      if (kind < 4) return log_uniform(random, 1, 16);
-      if (kind < 6) return log_uniform(random, 8, 512);
-      const int64_t unit = one_of<int64_t>(random, {8, 16, 32, 64});
-      return unit * log_uniform(random, 1, 1024 / unit);
-    };
-    const int64_t H = log_uniform(random, 3, 224), N = log_uniform(random, 1, 256);
-    const int64_t W = random() % 4 == 0 ? std::max<int64_t>(1, H + static_cast<int64_t>(random() % 7) - 3) : H;
-    const int64_t R = one_of<int64_t>(random, {1, 1, 2, 3, 3, 3, 3, 4, 5, 5, 6, 7});
-    const int64_t stride = one_of<int64_t>(random, {1, 1, 1, 1, 1, 2, 2, 3});
-    const int64_t dilation = one_of<int64_t>(random, {1, 1, 1, 1, 1, 1, 1, 2});
-    const int64_t same = dilation * (R - 1) / 2;
-    const int64_t padding =
-        random() % 4 > 0 ? same : static_cast<int64_t>(random() % static_cast<uint64_t>(dilation * (R - 1) + 1));
-    int64_t C = channels(), K = channels(), groups = 1;
-    if (random() % 6 == 0) C = random() % 2 == 0 ? 3 : 1;  // of images
-    if (const uint64_t kind = random() % 10; kind == 0) {
-      K = groups = C;  // depthwise
-    } else if (kind == 1) {
-      groups = one_of<int64_t>(random, {2, 3, 4, 8, 32});
-      C = groups * ceil_div(C, groups), K = groups * ceil_div(K, groups);
+    int64_t H = log_uniform(random, 4, 224), W = H, C = 1, K = 1, R = 3, stride = 1, dilation = 1, groups = 1;
+    const int64_t N = log_uniform(random, 1, 256);
+    if (random() % 5 == 0) W = std::max<int64_t>(1, H + static_cast<int64_t>(random() % 9) - 4);
+    if (kind < 12) {  // a layer with many channels
+      C = multiple(512), K = random() % 2 == 0 ? C : multiple(512);
+      R = one_of<int64_t>(random, {1, 1, 2, 3, 3, 3, 3, 3, 3, 5, 7}), stride = one_of<int64_t>(random, {1, 1, 1, 2});
+      dilation = random() % 12 == 0 ? 2 : 1;
+    } else if (kind < 15) {  // a first layer
+      C = one_of<int64_t>(random, {1, 1, 2, 3, 3, 3, 4, 6}), K = multiple(96);
+      R = one_of<int64_t>(random, {3, 3, 3, 4, 5, 7}), stride = one_of<int64_t>(random, {1, 1, 2, 3});
+    } else if (kind < 17) {  // few channels
+      C = log_uniform(random, 1, 24), K = log_uniform(random, 1, 24);
+      R = one_of<int64_t>(random, {1, 3, 3, 3, 5, 5}), stride = one_of<int64_t>(random, {1, 1, 1, 2});
+    } else if (kind < 18) {  // any
+      C = log_uniform(random, 1, 512), K = log_uniform(random, 1, 512);
+      R = one_of<int64_t>(random, {1, 2, 3, 3, 4, 5, 6, 7}), stride = one_of<int64_t>(random, {1, 1, 1, 2, 3});
+      dilation = random() % 8 == 0 ? 2 : 1;
+    } else {  // with groups
+      C = multiple(512), groups = kind == 18 ? C : one_of<int64_t>(random, {2, 4, 8});
+      K = random() % 4 > 0 ? C : 2 * C;
+      R = one_of<int64_t>(random, {1, 3, 3, 5, 7}), stride = one_of<int64_t>(random, {1, 1, 2});
     }
-    if (std::min(H, W) + 2 * padding < dilation * (R - 1) + 1) continue;
-    const auto out = [&](int64_t size) { return (size + 2 * padding - dilation * (R - 1) - 1) / stride + 1; };
+    const int64_t most_padding = dilation * (R - 1);
+    const int64_t padding = kind >= 17 && random() % 2 == 0
+                                ? static_cast<int64_t>(random() % static_cast<uint64_t>(most_padding + 1))
+                                : most_padding / 2;
+    if (std::min(H, W) + 2 * padding < most_padding + 1) continue;
+    const auto out = [&](int64_t size) { return (size + 2 * padding - most_padding - 1) / stride + 1; };
     const double outputs = static_cast<double>(N * K * out(H) * out(W)), inputs = static_cast<double>(N * C * H * W);
     const double work = outputs * static_cast<double>(C / groups * R * R);
     if (work > most_work || work < kLeastWork || outputs + inputs > kMostElements) continue;

@@ -33,7 +33,12 @@ class Rehearsal {
  public:
   explicit Rehearsal(Device device) : blocks_(std::make_shared<graph::RecordedBlocks>(device)) {
     detail::recorded_memory = blocks_.get();
-    runtime(DeviceType::cuda).begin_capture();
+    try {
+      runtime(DeviceType::cuda).begin_capture();
+    } catch (...) {
+      detail::recorded_memory = nullptr;
+      throw;
+    }
   }
   ~Rehearsal() {
     try {

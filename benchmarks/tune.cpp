@@ -152,6 +152,17 @@ void write_table(const std::string& path, const std::string& device, const std::
   if (!file.flush()) GRADUS_FAIL(IoError, "cannot write to ", path);
 }
 
+#ifdef GRADUS_TUNE_CUDA
+void write_cuda_table(const std::string& path, const std::vector<Measurement>& measured) {
+  const TuningTable::Device& limits = cuda_detail::tuning_table().device("h200");
+  std::ofstream file(path);
+  file << "R\"(\n# Made by benchmarks/tune. The format is described in core/kernel_choice.h.\ndevice h200 threads 1"
+       << " multiply_adds_per_us " << limits.multiply_adds_per_us << " bytes_per_us " << limits.bytes_per_us << '\n'
+       << fit(measured, cuda_detail::tuning_table(), "h200") << ")\"\n";
+  if (!file.flush()) GRADUS_FAIL(IoError, "cannot write to ", path);
+}
+#endif
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -170,9 +181,19 @@ int main(int argc, char** argv) {
   program.option("--jobs", jobs, "cuda_conv2d: threads that prepare problems");
   return program.run(argc, argv, [&] {
 #ifdef GRADUS_TUNE_CUDA
-    if (measuring.families == std::vector<std::string>{"cuda_conv2d"})
-      return measure_cuda_conv2d({measuring.path, measuring.problems, static_cast<uint64_t>(measuring.seed),
-                                  measuring.seconds, jobs});
+    if (measuring.families == std::vector<std::string>{"cuda_conv2d"}) {
+      families().push_back(cuda_conv2d());
+      if (measuring.problems > 0)
+        measure_cuda_conv2d({measuring.path, measuring.problems, static_cast<uint64_t>(measuring.seed),
+                             measuring.seconds, jobs});
+      const std::vector<Measurement> measured = read_measurements(measuring.path);
+      std::printf("what select() chooses:\n");
+      print(regrets_of_selected(measured), 0);
+      std::printf("\nwhat the estimates would choose:\n");
+      print(regrets(measured, cuda_detail::tuning_table()), worst);
+      if (!table_path.empty()) write_cuda_table(table_path, measured);
+      return;
+    }
 #endif
     measuring.device = name(cpu_isa());
     std::vector<Measurement> measured = read_measurements(measuring.path);

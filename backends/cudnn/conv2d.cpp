@@ -161,7 +161,7 @@ void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto is_for_library = [&] {
     const cuda_detail::ConvProblem problem =
         cuda_detail::conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
-    return cudnn_detail::is_for_library(problem, cuda_detail::device_properties(args.dy.device.index()));
+    return cudnn_detail::is_for_library(problem);
   };
   if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);

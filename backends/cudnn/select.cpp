@@ -3,6 +3,7 @@
 #include <gradus/backends/cudnn/select.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <vector>
 
 namespace gradus::cudnn_detail {
@@ -14,62 +15,185 @@ using cuda_detail::ConvPass;
 using cuda_detail::ConvPlan;
 using cuda_detail::ConvProblem;
 using cuda_detail::DeviceProperties;
+using cuda_detail::kH200;
 using cuda_detail::LibraryTiling;
 using cuda_detail::MathMode;
 
 namespace {
 
-MathMode math_mode(const ConvProblem& p, const DeviceProperties& device) {
-  if (p.dtype == DType::f32 && !p.is_library_exact(device)) return MathMode::tf32;
+MathMode math_mode(const ConvProblem& p) {
+  if (p.dtype == DType::f32 && !p.is_library_exact()) return MathMode::tf32;
   return p.is_half() ? MathMode::half : MathMode::fma;
 }
 
 template <bool kTf32>
-bool can_run(const ConvProblem& p, const DeviceProperties& device) {
-  if (p.dtype == DType::bf16 && !device.has_tensor_cores()) return false;  // cuDNN has no engines for this case
-  return p.has_ordinary_sizes() && (math_mode(p, device) == MathMode::tf32) == kTf32;
+bool can_run(const ConvProblem& p) {
+  if (p.dtype == DType::bf16 && !p.device.has_tensor_cores()) return false;  // cuDNN has no engines for this case
+  return p.has_ordinary_sizes() && (math_mode(p) == MathMode::tf32) == kTf32;
 }
 
 template <bool kTf32>
-bool can_fuse(const ConvProblem& p, const DeviceProperties& device) {
-  return p.pass == ConvPass::forward && (p.bias || p.relu) && can_run<kTf32>(p, device);
+bool can_fuse(const ConvProblem& p) {
+  return p.pass == ConvPass::forward && (p.bias || p.relu) && can_run<kTf32>(p);
 }
 
-bool can_flip(const ConvProblem& p, const DeviceProperties& device) {
-  if (p.pass != ConvPass::backward_data || p.is_strided() || p.geometry.groups != 1 || !can_run<false>(p, device))
+bool can_flip(const ConvProblem& p) {
+  if (p.pass != ConvPass::backward_data || p.is_strided() || p.geometry.groups != 1 || !p.is_library_exact() ||
+      !can_run<false>(p))
     return false;
   for (int i = 0; i < 2; ++i)
     if (p.geometry.padding[i] > p.geometry.dilation[i] * (p.w.shape[2 + i] - 1)) return false;
   return true;
 }
 
-bool is_better(const ConvProblem& p, const DeviceProperties& device) { return !is_better_than_library(p, device); }
+bool is_better(const ConvProblem& p) { return !is_better_than_library(p); }
 
 /// Returns true if dgrad is faster as fprop with flipped filters: in exact float32, cuDNN's fprop reaches almost twice
 /// the throughput of its dgrad, except for few channels.
-bool is_better_flipped(const ConvProblem& p, const DeviceProperties& device) {
+bool is_better_flipped(const ConvProblem& p) {
   constexpr int64_t few_channels = 32;
-  return p.is_library_exact(device) && p.channels() > few_channels && is_better(p, device);
+  return p.is_library_exact() && p.channels() > few_channels && is_better(p);
 }
 
-ConvPlan plan_engine(const ConvProblem& p, const DeviceProperties& device) {
-  return {.math_mode = math_mode(p, device), .tiling = LibraryTiling{is_channels_last(p), p.switches.workspace_limit}};
+ConvPlan plan_engine(const ConvProblem& p) {
+  return {.math_mode = math_mode(p), .tiling = LibraryTiling{is_channels_last(p), p.switches.workspace_limit}};
 }
 
-ConvPlan plan_flipped(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_flipped(const ConvProblem& p) {
   // The workspace is limited to the size of the images, because memory is scarce during backward and engines that
   // compute by FFT would need a multiple of it.
   const int64_t images = (p.x.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype));
-  return {.math_mode = math_mode(p, device),
+  return {.math_mode = math_mode(p),
           .tiling = LibraryTiling{is_channels_last(flip_transpose(p)),
                                   std::min(p.switches.workspace_limit, static_cast<size_t>(images))}};
 }
 
+// ---- work ----
+
+/// cuDNN is a black box. It is described by the implicit GEMM that most of its engines compute.
+enum LibraryPart {
+  kMultiplyAdds,          // with channels padded to whole vectors
+  kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
+  kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
+  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
+  kWinogradCalls,
+  kSparseMultiplyAdds,  // with a stride or dilation
+  kSparseCalls,
+  kLargeFilterMultiplyAdds,  // of more than 3x3 taps
+  kNarrowTaps,               // bytes of all taps of all positions, with fewer than 8 channels
+  kNarrowCalls,
+  kDepth,              // of the product
+  kBytes,              // of the operands and the result
+  kConvertedBytes,     // of operands in a layout that engines for tensor cores do not read
+  kPaddedBytes,        // of operands whose channels are padded for tensor cores
+  kPaddings,           // calls that pad
+  kDepthwiseTaps,      // multiply-adds of depthwise convolutions
+  kGroupMultiplyAdds,  // with other groups, whose channels are padded to 32
+  kGroupTaps,          // the same without padding
+  kGroupCalls,
+  kKernels,
+};
+constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                      {"large_tiles", WorkLimit::multiply_adds},
+                                      {"small_tiles", WorkLimit::multiply_adds},
+                                      {"winograd_multiply_adds", WorkLimit::multiply_adds},
+                                      {"winograd_calls", WorkLimit::calls},
+                                      {"sparse_multiply_adds", WorkLimit::multiply_adds},
+                                      {"sparse_calls", WorkLimit::calls},
+                                      {"large_filter_multiply_adds", WorkLimit::multiply_adds},
+                                      {"narrow_taps", WorkLimit::bytes},
+                                      {"narrow_calls", WorkLimit::calls},
+                                      {"depth", WorkLimit::calls},
+                                      {"bytes", WorkLimit::bytes},
+                                      {"converted_bytes", WorkLimit::bytes},
+                                      {"padded_bytes", WorkLimit::bytes},
+                                      {"paddings", WorkLimit::calls},
+                                      {"depthwise_taps", WorkLimit::multiply_adds},
+                                      {"group_multiply_adds", WorkLimit::multiply_adds},
+                                      {"group_taps", WorkLimit::multiply_adds},
+                                      {"group_calls", WorkLimit::calls},
+                                      {"kernels", WorkLimit::calls}}};
+
+double product(std::initializer_list<int64_t> sizes) {
+  double result = 1;
+  for (const int64_t size : sizes) result *= static_cast<double>(size);
+  return result;
+}
+
+/// `apart`: bias and ReLU are kernels of their own.
+template <bool kApart>
+KernelWork work_of(const ConvProblem& p) {
+  const MathMode mode = math_mode(p);
+  const int64_t unit = mode == MathMode::half ? 8 : mode == MathMode::tf32 ? 4 : 1;
+  const int64_t groups = p.geometry.groups, SMs = p.device.multiprocessors, N = p.y.shape[0];
+  const int64_t K = round_up(p.filters(), unit), C = round_up(p.channels(), unit), taps = p.kernel();
+  const int64_t outputs = N * p.y.shape[2] * p.y.shape[3], inputs = N * p.x.shape[2] * p.x.shape[3];
+  const double at_once = p.dtype == DType::f64 ? 0.5 : cuda_detail::multiply_adds_at_once(mode);
+  const double scale = kH200.multiply_adds_per_us / p.device.multiply_adds_per_us / at_once;
+  // The product has rows x columns results of a group, which are sums over the depth.
+  const int64_t rows = p.pass == ConvPass::forward ? K : p.pass == ConvPass::backward_data ? C : K;
+  const int64_t columns = p.pass == ConvPass::forward ? outputs : p.is_wgrad() ? C * taps : inputs;
+  const int64_t depth = p.pass == ConvPass::forward ? C * taps
+                        : p.is_wgrad()              ? outputs
+                                                    : ceil_div(K * taps * outputs, std::max<int64_t>(inputs, 1));
+  const auto tiles_of = [&](int64_t size, int64_t resident) {
+    const int64_t tiles = ceil_div(rows, size) * ceil_div(columns, size) * groups;
+    // wgrad splits the depth until the device is full.
+    const double busiest = p.is_wgrad() ? static_cast<double>(tiles) / static_cast<double>(SMs)
+                                        : static_cast<double>(ceil_div(tiles, SMs * resident) * resident);
+    return busiest * product({SMs, size, size, depth}) * scale;
+  };
+  const double multiply_adds = product({groups, outputs, K, C, taps}) * scale;
+  const double bytes_scale = kH200.bytes_per_us / p.device.bytes_per_us;
+  const double bytes = cuda_detail::operand_bytes(p) * bytes_scale;
+  const auto element = static_cast<double>(size_of(p.dtype));
+  const bool is_sparse = p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1;
+  KernelWork work = {};
+  work[kBytes] = bytes;
+  if ((mode != MathMode::fma) != is_channels_last(p)) work[kConvertedBytes] = bytes;
+  if (groups > 1 && p.filters() == 1 && p.channels() == 1) {
+    work[kDepthwiseTaps] = product({groups, outputs, taps}) * scale * at_once;
+  } else if (groups > 1) {
+    work[kGroupMultiplyAdds] =
+        product({groups, outputs, round_up(p.filters(), int64_t{32}), round_up(p.channels(), int64_t{32}), taps}) *
+        scale;
+    work[kGroupTaps] = product({groups, outputs, p.filters(), p.channels(), taps}) * scale * at_once;
+    work[kGroupCalls] = 1;
+  } else {
+    if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
+      work[kWinogradMultiplyAdds] = multiply_adds, work[kWinogradCalls] = 1;
+    } else {
+      work[kMultiplyAdds] = multiply_adds, work[kLargeTiles] = tiles_of(128, 1);
+    }
+    work[kSmallTiles] = tiles_of(64, 2);
+    if (is_sparse) work[kSparseMultiplyAdds] = multiply_adds, work[kSparseCalls] = 1;
+    if (taps > 9) work[kLargeFilterMultiplyAdds] = multiply_adds;
+    const bool is_padded = p.filters() % unit != 0 || p.channels() % unit != 0;
+    if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
+      work[kNarrowTaps] = product({outputs, least, taps}) * element * bytes_scale, work[kNarrowCalls] = 1;
+    if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
+    work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
+  }
+  const int64_t apart = kApart ? (p.bias ? 1 : 0) + (p.relu ? 1 : 0) : 0;
+  work[kKernels] = static_cast<double>(1 + apart);
+  work[kBytes] += 2 * static_cast<double>(apart * p.y.numel()) * element * bytes_scale;
+  return work;
+}
+
+/// The work of fprop, and the filters are flipped before.
+KernelWork work_of_flipped(const ConvProblem& p) {
+  KernelWork work = work_of<false>(flip_transpose(p));
+  work[kKernels] += 1;
+  return work;
+}
+
 constexpr ConvAlgorithm engine(const char* name, decltype(ConvAlgorithm::can_run) can_run,
-                               cuda_detail::ConvLaunch* launch) {
+                               decltype(ConvAlgorithm::work) work, cuda_detail::ConvLaunch* launch) {
   return {.name = name,
           .reason = "our kernels are not ahead of cuDNN's",
+          .parts = kLibraryParts,
           .can_run = can_run,
+          .work = work,
           .plan = plan_engine,
           .launch = launch};
 }
@@ -84,22 +208,23 @@ constexpr auto kLaunchEngine = cuda_detail::kHasKernels ? launch_engine : nullpt
 
 }  // namespace
 
-constinit const ConvAlgorithm kFused = engine("fused", can_fuse<false>, kLaunchFused);
-constinit const ConvAlgorithm kFusedTf32 = engine("fused_tf32", can_fuse<true>, kLaunchFused);
-constinit const ConvAlgorithm kEngine = engine("engine", can_run<false>, kLaunchEngine);
-constinit const ConvAlgorithm kEngineTf32 = engine("engine_tf32", can_run<true>, kLaunchEngine);
+constinit const ConvAlgorithm kFused = engine("fused", can_fuse<false>, work_of<false>, kLaunchFused);
+constinit const ConvAlgorithm kFusedTf32 = engine("fused_tf32", can_fuse<true>, work_of<false>, kLaunchFused);
+constinit const ConvAlgorithm kEngine = engine("engine", can_run<false>, work_of<true>, kLaunchEngine);
+constinit const ConvAlgorithm kEngineTf32 = engine("engine_tf32", can_run<true>, work_of<true>, kLaunchEngine);
 constinit const ConvAlgorithm kFlipped = {
     .name = "engine_flipped",
     .reason = "our kernels are not ahead of cuDNN's",
+    .parts = kLibraryParts,
     .can_run = can_flip,
+    .work = work_of_flipped,
     .plan = plan_flipped,
     .launch = cuda_detail::kHasKernels ? launch_flipped : nullptr,
 };
 
-bool is_for_library(const ConvProblem& p, const DeviceProperties& device) {
-  return std::ranges::any_of(kEngines, [&](const ConvCandidate& each) {
-    return each.algorithm->can_run(p, device) && each.is_preferred(p, device);
-  });
+bool is_for_library(const ConvProblem& p) {
+  return std::ranges::any_of(
+      kEngines, [&](const ConvCandidate& each) { return each.algorithm->can_run(p) && each.is_preferred(p); });
 }
 
 cuda_detail::ConvCandidates conv_candidates() {
@@ -110,6 +235,17 @@ cuda_detail::ConvCandidates conv_candidates() {
     return list;
   }();
   return candidates;
+}
+
+const KernelFamily<ConvAlgorithm>& conv_family() {
+  static const KernelFamily<ConvAlgorithm> family = [] {
+    std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kFlipped, &kEngine, &kEngineTf32};
+    const auto& own = cuda_detail::conv_family().algorithms;
+    all.insert(all.end(), own.begin(), own.end());
+    return KernelFamily<ConvAlgorithm>("cuda_conv2d", cuda_detail::conv_kinds(), all, {"h200"},
+                                       cuda_detail::tuning_table());
+  }();
+  return family;
 }
 
 ConvProblem flip_transpose(const ConvProblem& problem) {

@@ -21,8 +21,8 @@ DType dtype_named(const std::string& name) {
   GRADUS_FAIL(ValueError, "no floating type ", name);
 }
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> all = {openmp_gemm(), openmp_conv2d()};
+std::vector<Family>& families() {
+  static std::vector<Family> all = {openmp_gemm(), openmp_conv2d()};
   return all;
 }
 

@@ -67,7 +67,8 @@ struct Family {
 };
 Family openmp_gemm();
 Family openmp_conv2d();
-const std::vector<Family>& families();
+/// Those of the CPU. Programs with others append them.
+std::vector<Family>& families();
 const Family& family_of(const std::string& name);
 
 /// Microseconds of all candidates of a problem. As text: "FAMILY DEVICE THREADS PROBLEM : CANDIDATE US CANDIDATE US …".

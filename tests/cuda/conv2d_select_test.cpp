@@ -51,8 +51,9 @@ Decision decide(ConvProblem problem, const DeviceProperties& device, const Switc
   if (switches.library != Switches::Library::none) candidates = cudnn_detail::conv_candidates();
   if (switches.library == Switches::Library::plain)
     while (candidates.front().algorithm != &cudnn_detail::kEngine) candidates = candidates.subspan(1);
-  const ConvAlgorithm& algorithm = select(problem, device, candidates);
-  return {algorithm.plan(problem, device), algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+  problem.device = device;
+  const ConvAlgorithm& algorithm = select(problem, candidates);
+  return {algorithm.plan(problem), algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
 }
 
 struct ConvLayer {
@@ -401,7 +402,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
   CHECK(of_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward) == "library");
   // wgmma_im2col is faster where images leave much of the tiles empty.
   const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
-  CHECK(kWgmma.can_run(small, kH200));
+  CHECK(kWgmma.can_run(small));
   CHECK(decide(small, kH200, {}).family() == "wgmma_im2col");
   ConvProblem masked = conv_problem(layer, ConvPass::backward_weight, DType::bf16, true);
   masked.mask_alignment = 16;

@@ -76,7 +76,8 @@ ConvProblem conv_problem(ConvPass pass, const View& x, const View& w, const View
           .switches = {.tf32 = cuda::matmul_allow_tf32(),
                        .library_tf32 = cudnn::allow_tf32(),
                        .small_convolutions = cudnn::small_convolutions(),
-                       .workspace_limit = cudnn::workspace_limit()}};
+                       .workspace_limit = cudnn::workspace_limit()},
+          .device = device_properties(y.device.index())};
 }
 
 }  // namespace cuda_detail
@@ -92,10 +93,9 @@ void run(ConvCandidates candidates, ConvOperands call) {
   for (const View* view : {&call.in, &call.weight, &call.out})
     GRADUS_CHECK(view->numel() < int64_t{1} << 31, ShapeError,
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
-  const DeviceProperties& device = device_properties(call.out.device.index());
   for (;;) {
-    call.algorithm = &select(problem, device, candidates);
-    const ConvPlan plan = call.algorithm->plan(problem, device);
+    call.algorithm = &select(problem, candidates);
+    const ConvPlan plan = call.algorithm->plan(problem);
     const Scratch workspace(plan.workspace_bytes, call.out.device);
     if (call.algorithm->launch(plan, call, workspace.as<std::byte>())) return;
     // The launch was refused, because cuDNN has no engine for this problem. The algorithms after the refused one
@@ -162,7 +162,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto chosen = [&](ConvPass pass, const View& x, const View& w) -> Choice {
     ConvProblem problem = conv_problem(pass, x, w, dy, geometry);
     problem.mask_alignment = ConvOperand::alignment_of(y.data);
-    const ConvAlgorithm& algorithm = select(problem, device_properties(dy.device.index()));
+    const ConvAlgorithm& algorithm = select(problem);
     return {algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
   };
   const ConvCandidates own = cuda_detail::conv_candidates();

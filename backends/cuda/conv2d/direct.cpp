@@ -17,33 +17,33 @@ bool can_direct_fprop(const ConvProblem& p) {
 
 /// The number of rows that a thread computes. Many rows share the input that the thread loads, but leave fewer threads
 /// for the multiprocessors.
-int direct_rows(const ConvProblem& p, const DeviceProperties& device) {
+int direct_rows(const ConvProblem& p) {
   const Shape& out = p.out().shape;
   const int64_t strips = out[0] * out[2] * ceil_div(out[3], kStrip);
   int best = 0;
   int64_t least = std::numeric_limits<int64_t>::max();
   for (const int of_thread : kDirectRowChoices) {
     const int64_t warps = ceil_div(strips * p.geometry.groups * ceil_div(p.rows(), of_thread), 32);
-    const int64_t cost = ceil_div(warps, 4 * device.multiprocessors) * (of_thread + 1);
+    const int64_t cost = ceil_div(warps, 4 * p.device.multiprocessors) * (of_thread + 1);
     if (cost < least) least = cost, best = of_thread;
   }
   return best;
 }
 
-ConvPlan plan_direct_fprop(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_direct_fprop(const ConvProblem& p) {
   constexpr int64_t most_threads = 256;
   const ConvOperand& out = p.out();
   const int64_t groups = p.geometry.groups, images = out.shape[0], height = out.shape[2], width = out.shape[3];
-  const int of_thread = direct_rows(p, device);
+  const int of_thread = direct_rows(p);
   const int64_t size = p.w.shape[3], line = ceil_div(width, kStrip);
   const int64_t row_tiles = ceil_div(p.rows(), of_thread),
                 most = most_threads / row_tiles;  // the most strips of a block
   const int64_t columns = ceil_div(line, std::min(line, most)), strips = ceil_div(line, columns);
-  const int64_t least_bands = ceil_div(device.multiprocessors, columns * images * groups);  // a block for each
+  const int64_t least_bands = ceil_div(p.device.multiprocessors, columns * images * groups);  // a block for each
   const int64_t tile_height =
       ceil_div(height, std::min(height, std::max(ceil_div(height, most / strips), least_bands)));
   const int64_t bands = ceil_div(height, tile_height);
-  const int64_t fitting = std::min(most / (strips * tile_height), images * groups / device.multiprocessors);
+  const int64_t fitting = std::min(most / (strips * tile_height), images * groups / p.device.multiprocessors);
   const int64_t together = bands * columns == 1 ? std::clamp<int64_t>(fitting, 1, images) : 1;
 
   const int64_t of_tap = row_tiles * direct_weight_step(of_thread);
@@ -108,11 +108,11 @@ size_t shared_memory_of(const DeviceProperties& device, int blocks) {
 
 /// Few channels, 3x3 or 5x5, no stride or dilation, no float64, and dy in whole aligned vectors along its rows or,
 /// where filters are innermost, along these.
-bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
+bool can_direct_wgrad(const ConvProblem& p) {
   constexpr int64_t most_channels = 6, most_filters = 128;
   const int64_t side = p.w.shape[2], filters = p.filters(), width = p.y.shape[3];
   if (!(side == 3 || (side == 5 && filters <= 16)) || p.w.shape[3] != side || p.channels() > most_channels ||
-      filters > most_filters || p.dtype == DType::f64 || !device.has_async_copies() || p.x.numel() == 0 ||
+      filters > most_filters || p.dtype == DType::f64 || !p.device.has_async_copies() || p.x.numel() == 0 ||
       p.y.span() >= int64_t{1} << 31 || p.is_strided() || p.geometry.dilation[0] != 1 || p.geometry.dilation[1] != 1)
     return false;
   const DirectWgradSizes& sizes = kDirectWgradSizes[direct_wgrad_sizes(p)];
@@ -125,10 +125,10 @@ bool can_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
   for (int i = 0; i < 4; ++i)
     if (i != along && p.y.shape[i] != 1 && p.y.strides[i] % sizes.vec != 0) return false;
   const uint32_t line = direct_wgrad_pitch(p) * static_cast<uint32_t>(sizes.channels * side);
-  return sizes.shared_bytes(sizeof(float), line, true) <= shared_memory_of(device, sizes.blocks);
+  return sizes.shared_bytes(sizeof(float), line, true) <= shared_memory_of(p.device, sizes.blocks);
 }
 
-ConvPlan plan_direct_wgrad(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_direct_wgrad(const ConvProblem& p) {
   const int64_t channels = p.channels(), side = p.w.shape[2], images = p.y.shape[0], height = p.y.shape[2];
   DirectWgradTiling tiling;
   tiling.sizes = direct_wgrad_sizes(p);
@@ -136,8 +136,8 @@ ConvPlan plan_direct_wgrad(const ConvProblem& p, const DeviceProperties& device)
   const ConvTile tile = {sizes.filters * sizes.groups, static_cast<int>(sizes.channels * side * side)};
   const int64_t quads = ceil_div(p.y.shape[3], 4), slots = sizes.threads / sizes.groups;
   const int64_t channel_tiles = channels / sizes.channels, blocks = ceil_div(p.filters(), tile.rows) * channel_tiles;
-  const int64_t resident = std::max<int64_t>(sizes.blocks * device.multiprocessors / (blocks * p.geometry.groups), 1);
-  const size_t memory = shared_memory_of(device, sizes.blocks);
+  const int64_t resident = std::max<int64_t>(sizes.blocks * p.device.multiprocessors / (blocks * p.geometry.groups), 1);
+  const size_t memory = shared_memory_of(p.device, sizes.blocks);
   tiling.pitch = direct_wgrad_pitch(p);
 
   // Of the ways to divide the positions into tiles, take the one with the smallest tiles among those that cost at most
@@ -180,11 +180,49 @@ ConvPlan plan_direct_wgrad(const ConvProblem& p, const DeviceProperties& device)
   return plan;
 }
 
-bool can_direct(const ConvProblem& p, const DeviceProperties& device) {
-  return p.is_wgrad() ? can_direct_wgrad(p, device) : can_direct_fprop(p);
+bool can_direct(const ConvProblem& p) { return p.is_wgrad() ? can_direct_wgrad(p) : can_direct_fprop(p); }
+ConvPlan plan_direct(const ConvProblem& p) { return (p.is_wgrad() ? plan_direct_wgrad : plan_direct_fprop)(p); }
+
+/// How many blocks of `threads` threads and `shared_bytes` bytes a multiprocessor runs at a time.
+int64_t resident_blocks(const ConvProblem& p, int64_t threads, size_t shared_bytes) {
+  constexpr int64_t most_threads = 1024;  // that have registers
+  return std::clamp<int64_t>(static_cast<int64_t>(p.device.shared_memory / (shared_bytes + 1024)), 1,
+                             std::max<int64_t>(most_threads / threads, 1));
 }
-ConvPlan plan_direct(const ConvProblem& p, const DeviceProperties& device) {
-  return (p.is_wgrad() ? plan_direct_wgrad : plan_direct_fprop)(p, device);
+
+// fprop, dgrad: a step is a line of taps of one channel. wgrad: a step is four pixels of a thread.
+KernelWork work_of_direct(const ConvProblem& p) {
+  const ConvPlan plan = plan_direct(p);
+  WorkCounter counter(p, MathMode::fma);
+  const int64_t groups = p.geometry.groups, side = p.w.shape[3];
+  if (p.is_wgrad()) {
+    const auto& tiling = std::get<DirectWgradTiling>(plan.tiling);
+    const DirectWgradSizes& sizes = kDirectWgradSizes[tiling.sizes];
+    const int64_t tiles = ceil_div(tiling.tiles, plan.split_k), per_thread = sizes.channels * sizes.filters;
+    counter.add_tiles(
+        {.blocks = plan.split_k * ceil_div(p.filters(), int64_t{plan.tile.rows}) * tiling.channel_tiles * groups,
+         .resident = sizes.blocks,
+         .steps = tiles * tiling.steps,
+         .multiply_adds = sizes.threads * per_thread * 4 * side * side,
+         .bytes = sizes.threads * 4 * sizes.filters * static_cast<int64_t>(size_of(p.dtype)),
+         .elements = tiling.size / std::max<uint32_t>(tiling.steps, 1)});
+    counter.add(kLaunches, 2);
+    counter.add_parts(plan.split_k, p.w.numel());
+    return counter.work();
+  }
+  const auto& tiling = std::get<DirectTiling>(plan.tiling);
+  const int64_t strips = plan.tile.columns / kStrip, staged = int64_t{tiling.channels.divisor} * side;
+  const int64_t chunks = ceil_div(p.depth_channels(), int64_t{tiling.channels.divisor});
+  const int64_t quads = int64_t{tiling.images.divisor} * tiling.lines.divisor * tiling.quads.divisor;
+  counter.add_tiles({.blocks = tiling.blocks * groups,
+                     .resident = resident_blocks(p, tiling.threads, plan.shared_bytes),
+                     .steps = p.depth_channels() * side,
+                     .multiply_adds = round_up(tiling.row_tiles * strips, int64_t{32}) * kStrip * plan.tile.rows * side,
+                     .bytes = static_cast<int64_t>(plan.shared_bytes) / staged,
+                     .elements = 4 * quads / side});
+  counter.add_tiles({.blocks = tiling.blocks * groups, .resident = 8, .steps = chunks});  // threads wait for each other
+  counter.add(kLaunches, 1);
+  return counter.work();
 }
 
 }  // namespace
@@ -192,7 +230,9 @@ ConvPlan plan_direct(const ConvProblem& p, const DeviceProperties& device) {
 constinit const ConvAlgorithm kDirect = {
     .name = "direct",
     .reason = "few channels, 3x3 or 5x5 without a stride",
+    .parts = kTileParts,
     .can_run = can_direct,
+    .work = work_of_direct,
     .plan = plan_direct,
     .launch = kHasKernels ? launch_direct : nullptr,
     .takes_mask =

@@ -5,10 +5,10 @@ namespace gradus::cuda_detail {
 namespace {
 
 /// How the output is divided into tiles; empty if the kernels cannot compute the problem.
-std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, const DeviceProperties& device) {
+std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p) {
   constexpr int64_t most_channels = 7, most_taps = 64;
   constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile of several rows; of a buffer
-  const std::optional<MathMode> mode = p.math_mode(device);
+  const std::optional<MathMode> mode = p.math_mode();
   const int64_t channels = p.channels();
   const bool tf32 = mode == MathMode::tf32 && p.pass == ConvPass::forward && p.y.shape[1] > kMaxDirectRows;
   if ((mode != MathMode::half && !tf32) || channels > most_channels || p.taps() > most_taps / (tf32 ? 2 : 1) ||
@@ -58,40 +58,58 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p, const D
                           .tap_column = u32(size * geometry.dilation[1] * pixel)};
 }
 
-bool can_few_channel_mma(const ConvProblem& p, const DeviceProperties& device) {
-  return p.pass != ConvPass::backward_data && few_channel_tiling(p, device);
-}
+bool can_few_channel_mma(const ConvProblem& p) { return p.pass != ConvPass::backward_data && few_channel_tiling(p); }
 
-ConvPlan plan_few_channel_mma_fprop(const ConvProblem& p, const DeviceProperties& device) {
-  FewChannelTiling tiling = *few_channel_tiling(p, device);
+ConvPlan plan_few_channel_mma_fprop(const ConvProblem& p) {
+  FewChannelTiling tiling = *few_channel_tiling(p);
   const int64_t rows = p.rows();
   const bool two = p.is_half() && p.taps() <= 32 && rows > kFewChannelFilters;
   const int filters = two ? 2 * kFewChannelFilters : kFewChannelFilters;
-  tiling.blocks = u32(
-      std::clamp<int64_t>(kFewChannelBlocks * device.multiprocessors / ceil_div(rows, filters), 1, tiling.tile_count));
-  return {.math_mode = *p.math_mode(device),
+  tiling.blocks = u32(std::clamp<int64_t>(kFewChannelBlocks * p.device.multiprocessors / ceil_div(rows, filters), 1,
+                                          tiling.tile_count));
+  return {.math_mode = *p.math_mode(),
           .tile = {filters, static_cast<int>(tiling.tile_rows * p.y.shape[3])},
           .phases = phases_of(p),
           .shared_bytes = 2 * size_t{tiling.size},
           .tiling = tiling};
 }
 
-ConvPlan plan_few_channel_mma_wgrad(const ConvProblem& p, const DeviceProperties& device) {
-  const FewChannelTiling tiling = *few_channel_tiling(p, device);
+ConvPlan plan_few_channel_mma_wgrad(const ConvProblem& p) {
+  const FewChannelTiling tiling = *few_channel_tiling(p);
   const int64_t rows = p.filters(), columns = p.taps() + (p.bias ? 1 : 0);
   const ConvTile tile = columns > 32 ? ConvTile{32, 72} : ConvTile{rows > 32 ? 64 : 32, columns > 16 ? 32 : 16};
   const int64_t wanted =
-      few_channel_wgrad_blocks(tile.rows, tile.columns) * device.multiprocessors / ceil_div(rows, tile.rows);
+      few_channel_wgrad_blocks(tile.rows, tile.columns) * p.device.multiprocessors / ceil_div(rows, tile.rows);
   ConvPlan plan = wgrad_plan(p, tile, std::clamp<int64_t>(wanted, 1, tiling.tile_count));
   const size_t sums = kFewChannelWarps * sizeof(float) * tile.rows * (tile.columns + 1);
-  plan.math_mode = *p.math_mode(device);
+  plan.math_mode = *p.math_mode();
   plan.shared_bytes = std::max(2 * size_t{tiling.size}, sums);
   plan.tiling = tiling;
   return plan;
 }
 
-ConvPlan plan_few_channel_mma(const ConvProblem& p, const DeviceProperties& device) {
-  return (p.is_wgrad() ? plan_few_channel_mma_wgrad : plan_few_channel_mma_fprop)(p, device);
+ConvPlan plan_few_channel_mma(const ConvProblem& p) {
+  return (p.is_wgrad() ? plan_few_channel_mma_wgrad : plan_few_channel_mma_fprop)(p);
+}
+
+// A step is a tile.
+KernelWork work_of_few_channel_mma(const ConvProblem& p) {
+  const ConvPlan plan = plan_few_channel_mma(p);
+  const auto& tiling = std::get<FewChannelTiling>(plan.tiling);
+  WorkCounter counter(p, plan.math_mode);
+  const int64_t groups = ceil_div(p.filters(), int64_t{plan.tile.rows});
+  const int64_t blocks = p.is_wgrad() ? plan.split_k : tiling.blocks, pixels = tiling.tile_rows * p.y.shape[3];
+  const int64_t depth = p.is_wgrad() ? plan.tile.columns : round_up(p.taps(), int64_t{16});
+  counter.add_tiles(
+      {.blocks = blocks * groups,
+       .resident = p.is_wgrad() ? few_channel_wgrad_blocks(plan.tile.rows, plan.tile.columns) : kFewChannelBlocks,
+       .steps = ceil_div(int64_t{tiling.tile_count}, blocks),
+       .multiply_adds = round_up(pixels, int64_t{16 * kFewChannelWarps}) * plan.tile.rows * depth,
+       .bytes = tiling.lines * tiling.pitch,
+       .elements = round_up(pixels, int64_t{16 * kFewChannelWarps}) * depth});
+  counter.add(kLaunches, p.is_wgrad() ? 2 : 1);
+  if (p.is_wgrad()) counter.add_parts(plan.split_k, p.w.numel());
+  return counter.work();
 }
 
 }  // namespace
@@ -99,7 +117,9 @@ ConvPlan plan_few_channel_mma(const ConvProblem& p, const DeviceProperties& devi
 constinit const ConvAlgorithm kFewChannelMma = {
     .name = "few_channel_mma",
     .reason = "few channels of half types or TF32",
+    .parts = kTileParts,
     .can_run = can_few_channel_mma,
+    .work = work_of_few_channel_mma,
     .plan = plan_few_channel_mma,
     .launch = kHasKernels ? launch_few_channel_mma : nullptr,
     .takes_mask = [](const ConvProblem& p) { return p.mask_alignment == 16; },

@@ -63,7 +63,7 @@ void split_phases(const ConvProblem& p, int64_t of_step, ConvPlan& plan, F&& spl
 }
 
 template <MathMode kMode>
-ConvPlan plan_fprop(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_fprop(const ConvProblem& p) {
   const ConvOperand& in = p.in();
   const auto element = static_cast<int64_t>(size_of(p.dtype));
   const int64_t vec = 16 / element;
@@ -72,7 +72,7 @@ ConvPlan plan_fprop(const ConvProblem& p, const DeviceProperties& device) {
   plan.tile = p.rows() <= kWarpRows ? warps_tile(1, 4) : warps_tile(2, 2);
   plan.tiling = ImplicitGemmTiling{in.strides[1] == 1 && in.strides[0] % vec == 0 && in.strides[2] % vec == 0 &&
                                    in.strides[3] % vec == 0 && in.alignment == 16};
-  const int64_t resident = implicit_blocks(kMode, warps_of(plan.tile)) * device.multiprocessors;
+  const int64_t resident = implicit_blocks(kMode, warps_of(plan.tile)) * p.device.multiprocessors;
   split_phases(p, static_cast<int64_t>(kRowBytes) / element, plan, [&](int64_t blocks, int64_t steps) {
     // The steps are split if there are too few tiles to fill the device.
     return std::max<int64_t>(std::min(resident / blocks, steps / 8), 1);
@@ -80,10 +80,10 @@ ConvPlan plan_fprop(const ConvProblem& p, const DeviceProperties& device) {
   return plan;
 }
 
-ConvPlan plan_async_fprop(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_async_fprop(const ConvProblem& p) {
   ConvPlan plan;
   plan.tile = p.rows() <= 32 ? warps_tile(1, 3) : p.rows() <= 64 ? warps_tile(2, 1) : warps_tile(4, 1);
-  const int64_t resident = implicit_blocks(MathMode::fma, warps_of(plan.tile)) * device.multiprocessors;
+  const int64_t resident = implicit_blocks(MathMode::fma, warps_of(plan.tile)) * p.device.multiprocessors;
   split_phases(p, 16, plan, [&](int64_t blocks, int64_t steps) { return balanced_splits(blocks, steps, resident); });
   return plan;
 }
@@ -98,9 +98,10 @@ int64_t wgrad_tiles(const ConvProblem& p, const ConvTile& tile, int64_t columns)
 }
 
 /// As many splits as give each multiprocessor two blocks, each of at least 64 positions.
-int64_t filling_splits(const ConvProblem& p, const DeviceProperties& device, int64_t blocks) {
+int64_t filling_splits(const ConvProblem& p, int64_t blocks) {
   constexpr int64_t waves = 2, shortest = 64;
-  return std::clamp<int64_t>(std::min(waves * device.multiprocessors / blocks, wgrad_positions(p) / shortest), 1, 1024);
+  return std::clamp<int64_t>(std::min(waves * p.device.multiprocessors / blocks, wgrad_positions(p) / shortest), 1,
+                             1024);
 }
 
 bool has_short_wgrad(const ConvProblem& p) {
@@ -118,18 +119,18 @@ bool can_async_wgrad(const ConvProblem& p) {
 
 bool can_wgrad(const ConvProblem& p) { return p.kernel() <= 32 && has_short_wgrad(p); }
 
-ConvPlan plan_async_wgrad(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_async_wgrad(const ConvProblem& p) {
   const ConvTile tile = warps_tile(3, p.filters() > 64 ? 2 : 1);
   const ConvTile turned = {tile.columns, tile.rows};  // the filters are the columns of the tile in shared memory
-  const int64_t resident = implicit_blocks(MathMode::fma, warps_of(tile)) * device.multiprocessors;
+  const int64_t resident = implicit_blocks(MathMode::fma, warps_of(tile)) * p.device.multiprocessors;
   const int64_t steps = ceil_div(wgrad_positions(p), 16);
   return wgrad_plan(p, turned, balanced_splits(wgrad_tiles(p, turned, p.taps()), steps, resident), 16);
 }
 
 template <MathMode kMode>
-ConvPlan plan_wgrad(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_wgrad(const ConvProblem& p) {
   const ConvTile tile = implicit_wgrad_tile(p.filters());
-  ConvPlan plan = wgrad_plan(p, tile, filling_splits(p, device, wgrad_tiles(p, tile, p.taps())));
+  ConvPlan plan = wgrad_plan(p, tile, filling_splits(p, wgrad_tiles(p, tile, p.taps())));
   plan.math_mode = kMode;
   plan.tiling = ImplicitGemmTiling{p.x.strides[1] == 1};
   return plan;
@@ -137,37 +138,90 @@ ConvPlan plan_wgrad(const ConvProblem& p, const DeviceProperties& device) {
 
 // ---- implicit_gemm_generic ----
 
-ConvPlan plan_generic(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_generic(const ConvProblem& p) {
   if (p.is_empty()) return {};
   const int64_t rows = p.is_wgrad() ? p.filters() : p.rows();
   const ConvTile tile = {rows <= 16 ? 16 : rows <= 32 ? 32 : 64, 128};
   if (!p.is_wgrad()) return {.tile = tile, .phases = phases_of(p)};
-  return wgrad_plan(p, tile, filling_splits(p, device, wgrad_tiles(p, tile, p.taps() + (p.bias ? 1 : 0))));
+  return wgrad_plan(p, tile, filling_splits(p, wgrad_tiles(p, tile, p.taps() + (p.bias ? 1 : 0))));
+}
+
+// ---- work ----
+
+/// Counts the blocks of all phases, whose steps have `depth` channels of a tap (wgrad: pixels). `scattered`: threads
+/// load the columns of a step one by one.
+KernelWork work_of_plan(const ConvProblem& p, const ConvPlan& plan, int64_t resident, int64_t depth, bool scattered,
+                        bool packs) {
+  WorkCounter counter(p, plan.math_mode);
+  const auto element = static_cast<int64_t>(size_of(p.dtype));
+  const int64_t rows = plan.tile.rows, columns = plan.tile.columns, groups = p.geometry.groups;
+  const auto add = [&](int64_t blocks, int64_t steps) {
+    counter.add_tiles({.blocks = blocks,
+                       .resident = resident,
+                       .steps = steps,
+                       .multiply_adds = rows * columns * depth,
+                       .bytes = (rows + columns) * depth * element,
+                       .elements = scattered ? columns * depth : 0});
+  };
+  for (const ConvPhase& phase : plan.phases) {
+    counter.add(kLaunches, (packs ? 2 : 1) + (phase.split_k > 1 || p.is_wgrad() ? 1 : 0));
+    if (p.is_wgrad()) {
+      add(wgrad_tiles(p, plan.tile, p.taps()) * plan.split_k, ceil_div(int64_t{phase.per_split}, depth));
+      counter.add_parts(plan.split_k, p.w.numel());
+      continue;
+    }
+    const int64_t positions = p.out().shape[0] * phase.h.size * phase.w.size, taps = phase.h.count * phase.w.count;
+    const int64_t tiles = ceil_div(p.rows(), rows) * ceil_div(positions, columns) * groups;
+    // implicit_gemm_generic has no per_split, and its steps may contain several taps.
+    add(tiles * phase.split_k, packs ? phase.per_split : ceil_div(p.depth_channels() * taps, depth));
+    if (phase.split_k > 1) counter.add_parts(phase.split_k, p.out().shape[1] * positions);
+  }
+  return counter.work();
 }
 
 // ---- the algorithms ----
 
-bool can_implicit_gemm_async(const ConvProblem& p, const DeviceProperties& device) {
-  return p.is_async_fma(device) && (p.is_wgrad() ? can_async_wgrad : can_async_fprop)(p);
+bool can_implicit_gemm_async(const ConvProblem& p) {
+  return p.is_async_fma() && (p.is_wgrad() ? can_async_wgrad : can_async_fprop)(p);
 }
-ConvPlan plan_implicit_gemm_async(const ConvProblem& p, const DeviceProperties& device) {
-  return (p.is_wgrad() ? plan_async_wgrad : plan_async_fprop)(p, device);
+ConvPlan plan_implicit_gemm_async(const ConvProblem& p) {
+  return (p.is_wgrad() ? plan_async_wgrad : plan_async_fprop)(p);
+}
+
+KernelWork work_of_implicit_gemm_async(const ConvProblem& p) {
+  const ConvPlan plan = plan_implicit_gemm_async(p);
+  return work_of_plan(p, plan, implicit_blocks(MathMode::fma, warps_of(plan.tile)), 16, false, !p.is_wgrad());
 }
 
 template <MathMode kMode>
-bool can_implicit_gemm(const ConvProblem& p, const DeviceProperties& device) {
-  return p.math_mode(device) == kMode && (p.is_wgrad() ? can_wgrad : can_fprop)(p);
+bool can_implicit_gemm(const ConvProblem& p) {
+  return p.math_mode() == kMode && (p.is_wgrad() ? can_wgrad : can_fprop)(p);
 }
 template <MathMode kMode>
-ConvPlan plan_implicit_gemm(const ConvProblem& p, const DeviceProperties& device) {
-  return (p.is_wgrad() ? plan_wgrad<kMode> : plan_fprop<kMode>)(p, device);
+ConvPlan plan_implicit_gemm(const ConvProblem& p) {
+  return (p.is_wgrad() ? plan_wgrad<kMode> : plan_fprop<kMode>)(p);
+}
+
+template <MathMode kMode>
+KernelWork work_of_implicit_gemm(const ConvProblem& p) {
+  const ConvPlan plan = plan_implicit_gemm<kMode>(p);
+  const int64_t depth = p.is_wgrad() ? (p.is_half() ? 32 : 16) : static_cast<int64_t>(kRowBytes / size_of(p.dtype));
+  return work_of_plan(p, plan, implicit_blocks(kMode, warps_of(plan.tile)), depth,
+                      !std::get<ImplicitGemmTiling>(plan.tiling).vectorized, !p.is_wgrad());
+}
+
+KernelWork work_of_generic(const ConvProblem& p) {
+  constexpr int64_t resident = 3, depth = 16;
+  return work_of_plan(p, plan_generic(p), resident, depth, true, false);
 }
 
 template <MathMode kMode>
 constexpr ConvAlgorithm implicit_gemm(const char* name) {
   return {.name = name,
           .reason = "channels fill vectors",
+          .parts = kTileParts,
           .can_run = can_implicit_gemm<kMode>,
+          .work = work_of_implicit_gemm<kMode>,
           .plan = plan_implicit_gemm<kMode>,
           .launch = kHasKernels ? launch_implicit_gemm : nullptr};
 }
@@ -182,14 +236,18 @@ constinit const ConvAlgorithm kImplicitGemmHalf = implicit_gemm<MathMode::half>(
 constinit const ConvAlgorithm kImplicitGemmAsync = {
     .name = "implicit_gemm_async",
     .reason = "exact float32 in planes, many channels",
+    .parts = kTileParts,
     .can_run = can_implicit_gemm_async,
+    .work = work_of_implicit_gemm_async,
     .plan = plan_implicit_gemm_async,
     .launch = kHasKernels ? launch_implicit_gemm_async : nullptr,
 };
 constinit const ConvAlgorithm kImplicitGemmGeneric = {
     .name = "implicit_gemm_generic",
     .reason = "sizes, strides or a type that no other kernel takes",
-    .can_run = [](const ConvProblem&, const DeviceProperties&) { return true; },
+    .parts = kTileParts,
+    .can_run = [](const ConvProblem&) { return true; },
+    .work = work_of_generic,
     .plan = plan_generic,
     .launch = kHasKernels ? launch_implicit_gemm_generic : nullptr,
 };

@@ -53,6 +53,7 @@ struct ConvProblem {
   bool bias = false, relu = false;  ///< forward: part of the result; backward_weight: `bias` asks for its gradient, too
   int64_t mask_alignment = 0;       ///< of a mask with the strides of dy, to keep dy where it is > 0; 0: no mask
   ConvSwitches switches;
+  DeviceProperties device = kH200;
 
   /// The image operand that is read at the taps (`in`), and the one whose positions read it (`out`). backward_weight
   /// has the operands of forward.
@@ -70,6 +71,11 @@ struct ConvProblem {
   int64_t rows() const { return pass == ConvPass::forward ? filters() : channels(); }
   int64_t depth_channels() const { return pass == ConvPass::forward ? channels() : filters(); }
 
+  /// Kinds of problems differ in the factors of the tuning table: passes, types (float32, half, float64) and layouts.
+  size_t kind() const;
+  /// All devices have the factors of an H200.
+  size_t device_index() const { return 0; }
+
   /// Returns true if nothing has to be computed.
   bool is_empty() const { return is_wgrad() ? filters() == 0 || (taps() == 0 && !bias) : out().numel() == 0; }
   /// Returns true if every operand has elements, and fewer than 2^31.
@@ -79,19 +85,15 @@ struct ConvProblem {
   }
   /// How our kernels for tensor cores multiply operands of this type on the device; fma for float32 that must stay
   /// exact; empty for float64, and for half types without tensor cores.
-  std::optional<MathMode> math_mode(const DeviceProperties& device) const {
+  std::optional<MathMode> math_mode() const {
     const bool tensor_cores = device.has_tensor_cores();
     if (dtype == DType::f32) return tensor_cores && switches.tf32 ? MathMode::tf32 : MathMode::fma;
     return dtype == DType::f64 || !tensor_cores ? std::nullopt : std::optional(MathMode::half);
   }
   /// Returns true for float32 that cuDNN, too, must keep exact.
-  bool is_library_exact(const DeviceProperties& device) const {
-    return dtype == DType::f32 && !(switches.library_tf32 && device.has_tensor_cores());
-  }
+  bool is_library_exact() const { return dtype == DType::f32 && !(switches.library_tf32 && device.has_tensor_cores()); }
   /// Returns true for exact float32 on a device with cp.async.
-  bool is_async_fma(const DeviceProperties& device) const {
-    return math_mode(device) == MathMode::fma && device.has_async_copies();
-  }
+  bool is_async_fma() const { return math_mode() == MathMode::fma && device.has_async_copies(); }
 };
 
 /// The problem of a call, with the switches in force (conv2d.cu).

@@ -16,23 +16,21 @@ bool fills_wgmma(const ConvProblem& p, int64_t percent = 50) {
 
 /// Returns true if wgmma_im2col is faster than wgmma, which from more than 64 channels on has space in shared memory
 /// only for tiles of 32 filters. The limits are those of the size of y.
-bool is_deep(const ConvProblem& p, const DeviceProperties& device) {
+bool is_deep(const ConvProblem& p) {
   if (std::min(p.filters(), p.channels()) <= 64 || p.y.numel() > int64_t{1} << 22) return false;
   if (p.is_wgrad()) return p.mask_alignment == 0;
-  return p.y.numel() > int64_t{1} << 20 && fills_im2col(p, device);
+  return p.y.numel() > int64_t{1} << 20 && fills_im2col(p);
 }
 
-bool prefers_wgmma(const ConvProblem& p, const DeviceProperties& device) {
-  return (fills_wgmma(p) && !is_deep(p, device)) || !kWgmmaIm2col.can_run(p, device);
-}
+bool prefers_wgmma(const ConvProblem& p) { return (fills_wgmma(p) && !is_deep(p)) || !kWgmmaIm2col.can_run(p); }
 
 /// With channels innermost implicit_gemm loads four at once.
-bool prefers_async(const ConvProblem& p, const DeviceProperties&) {
+bool prefers_async(const ConvProblem& p) {
   return p.is_wgrad() || (p.rows() > kMaxDirectRows && p.in().strides[1] != 1);
 }
 
 /// Returns true if the channels fill half of a row of implicit_gemm's tiles, or C R S half of their columns.
-bool prefers_implicit_gemm(const ConvProblem& p, const DeviceProperties&) {
+bool prefers_implicit_gemm(const ConvProblem& p) {
   if (!p.is_wgrad())
     return 2 * p.depth_channels() * static_cast<int64_t>(size_of(p.dtype)) >= static_cast<int64_t>(kRowBytes);
   const int columns = implicit_wgrad_tile(p.filters()).columns;
@@ -69,15 +67,15 @@ bool is_crowded(const ConvProblem& p) {
 /// - wgmma_im2col, from 64 channels on: wgrad under a stride, unless C R S is large, and wgrad without a stride where
 ///   is_deep(); dgrad under a stride, unless there are many pixels; fprop and other dgrad, where its blocks fill the
 ///   device, but no dgrad of very few pixels.
-bool prefers_hopper(const ConvProblem& p, const DeviceProperties& device) {
-  const bool wgmma = kWgmma.can_run(p, device);
-  if (wgmma && prefers_wgmma(p, device)) return fills_wgmma(p) && !is_crowded(p);
-  if (!kWgmmaIm2col.can_run(p, device) || std::min(p.filters(), p.channels()) < 64) return false;
+bool prefers_hopper(const ConvProblem& p) {
+  const bool wgmma = kWgmma.can_run(p);
+  if (wgmma && prefers_wgmma(p)) return fills_wgmma(p) && !is_crowded(p);
+  if (!kWgmmaIm2col.can_run(p) || std::min(p.filters(), p.channels()) < 64) return false;
   if (p.is_wgrad()) return p.is_strided() ? p.taps() <= 576 : wgmma && fills_wgmma(p);
   if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
   // Other numbers of channels leave a part of the columns and the depth empty: with 96 channels, a quarter of each.
   if (p.filters() % kIm2colBox != 0 || p.channels() % kIm2colBox != 0) return false;
-  return fills_im2col(p, device) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
+  return fills_im2col(p) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
 }
 
 /// Returns true if our kernel for exact float32 is faster than cuDNN's. It is faster for
@@ -87,15 +85,15 @@ bool prefers_hopper(const ConvProblem& p, const DeviceProperties& device) {
 /// - results so small that cuDNN's tiles leave much of the device idle, above all if bias and ReLU follow;
 /// - dgrad of many pixels of few channels: cuDNN's best engines for it use Fourier space, and need more scratch
 ///   memory than they may have.
-bool is_better_exact(const ConvProblem& p, const DeviceProperties& device) {
+bool is_better_exact(const ConvProblem& p) {
   const bool few = p.rows() <= kFewChannels, dgrad = p.pass == ConvPass::backward_data;
   if (p.is_wgrad()) {
     if (p.filters() <= kFewChannels && p.channels() >= kFewChannels) return false;
     if (is_channels_last(p) && (p.w.numel() >= int64_t{1} << 20 || p.y.numel() >= int64_t{1} << 22)) return false;
-    const ConvAlgorithm& own = select(p, device);
+    const ConvAlgorithm& own = select(p);
     return &own == &kImplicitGemmAsync || &own == &kDirect || (&own == &kImplicitGemmFma && p.x.strides[1] == 1);
   }
-  if (!kImplicitGemmAsync.can_run(p, device) || p.rows() <= kMaxDirectRows ||
+  if (!kImplicitGemmAsync.can_run(p) || p.rows() <= kMaxDirectRows ||
       (dgrad && p.is_strided() && p.in().strides[1] == 1))
     return false;
   if (dgrad && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
@@ -124,10 +122,10 @@ ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
 
 }  // namespace
 
-const ConvAlgorithm& select(const ConvProblem& problem, const DeviceProperties& device, ConvCandidates candidates) {
+const ConvAlgorithm& select(const ConvProblem& problem, ConvCandidates candidates) {
   if (!problem.is_empty())
     for (const auto& [algorithm, is_preferred] : candidates)
-      if (algorithm->can_run(problem, device) && (!is_preferred || is_preferred(problem, device))) return *algorithm;
+      if (algorithm->can_run(problem) && (!is_preferred || is_preferred(problem))) return *algorithm;
   return *candidates.back().algorithm;
 }
 
@@ -137,17 +135,45 @@ ConvCandidates conv_candidates() { return kCandidates; }
 // wgrad, whose kernels also mask dy and sum dbias. For half types cuDNN pads channels to eight, so that from eight
 // channels on its wgrad of many pixels, and from more pixels on its fprop, are faster. From 64 taps (C R S) on there is
 // enough arithmetic for cuDNN's wgrad.
-bool is_better_than_library(const ConvProblem& p, const DeviceProperties& device) {
+bool is_better_than_library(const ConvProblem& p) {
   if (p.switches.small_convolutions) return false;
-  if (prefers_hopper(p, device)) return true;
-  if (kFewChannelMma.can_run(p, device)) return true;
-  if (p.is_library_exact(device) && is_better_exact(p, device)) return true;
+  if (prefers_hopper(p)) return true;
+  if (kFewChannelMma.can_run(p)) return true;
+  if (p.is_library_exact() && is_better_exact(p)) return true;
   const int64_t most = std::max(p.filters(), p.channels()), least = std::min(p.filters(), p.channels());
   if (most <= 16 && p.is_half() && least >= 8 && p.pass != ConvPass::backward_data && is_channels_last(p))
     return p.y.numel() < int64_t{1} << (p.is_wgrad() ? 18 : 20);
   if (!p.is_wgrad() || most <= 16) return most <= 16;
-  return p.is_half() ? p.channels() == 1 || kDirect.can_run(p, device)
-                     : p.taps() < 64 && p.filters() * p.taps() <= 8192;
+  return p.is_half() ? p.channels() == 1 || kDirect.can_run(p) : p.taps() < 64 && p.filters() * p.taps() <= 8192;
+}
+
+const TuningTable& tuning_table() {
+  static const TuningTable table(
+#include <gradus/backends/cuda/tuning_table.txt>
+  );
+  return table;
+}
+
+std::vector<std::string> conv_kinds() {
+  std::vector<std::string> kinds;
+  for (const char* pass : {"fprop", "dgrad", "wgrad"})
+    for (const char* type : {"float32", "half", "float64"})
+      for (const char* layout : {"nchw", "nhwc"}) kinds.push_back(std::string(pass) + '_' + type + '_' + layout);
+  return kinds;
+}
+
+size_t ConvProblem::kind() const {
+  const size_t type = is_half() ? 1 : dtype == DType::f64 ? 2 : 0;
+  return (static_cast<size_t>(pass) * 3 + type) * 2 + (is_channels_last(*this) ? 1 : 0);
+}
+
+const KernelFamily<ConvAlgorithm>& conv_family() {
+  static const KernelFamily<ConvAlgorithm> family(
+      "cuda_conv2d", conv_kinds(),
+      {&kWgmma, &kWgmmaIm2col, &kFewChannelMma, &kDirect, &kImplicitGemmAsync, &kImplicitGemmFma, &kImplicitGemmTf32,
+       &kImplicitGemmHalf, &kImplicitGemmGeneric},
+      {"h200"}, tuning_table());
+  return family;
 }
 
 bool is_channels_last(const ConvProblem& p) {
@@ -202,6 +228,44 @@ ConvPlan wgrad_plan(const ConvProblem& p, const ConvTile& tile, int64_t split_k,
   plan.phases[0].split_k = plan.split_k;
   plan.phases[0].per_split = u32(ceil_div(ceil_div(positions, split_k), unit) * unit);
   return plan;
+}
+
+// ---- work ----
+
+double operand_bytes(const ConvProblem& p) {
+  return static_cast<double>((p.x.numel() + p.w.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype)));
+}
+
+WorkCounter::WorkCounter(const ConvProblem& p, MathMode mode)
+    : p_(p), at_once_(p.dtype == DType::f64 ? 0.5 : multiply_adds_at_once(mode)) {
+  work_[kBytes] = operand_bytes(p);
+}
+
+void WorkCounter::add_tiles(const TileWork& tiles) {
+  const int64_t multiprocessors = p_.device.multiprocessors;
+  const int64_t busiest = ceil_div(tiles.blocks, multiprocessors);
+  const int64_t waves = ceil_div(tiles.blocks, tiles.resident * multiprocessors);
+  const auto steps = static_cast<double>(tiles.blocks * tiles.steps);
+  work_[kMultiplyAdds] += static_cast<double>(busiest * multiprocessors * tiles.steps * tiles.multiply_adds) / at_once_;
+  work_[kSteps] += static_cast<double>(waves * tiles.steps);
+  work_[kTileBytes] += steps * static_cast<double>(tiles.bytes);
+  work_[kTileElements] += steps * static_cast<double>(tiles.elements);
+  work_[kWaves] += static_cast<double>(waves);
+  work_[kBlocks] += static_cast<double>(busiest);
+}
+
+void WorkCounter::add_parts(int64_t splits, int64_t results) {
+  work_[kPartBytes] += static_cast<double>(2 * splits * results * (p_.dtype == DType::f64 ? 8 : 4));
+}
+
+KernelWork WorkCounter::work() const {
+  KernelWork work = work_;
+  for (size_t i = 0; i < kMaxWorkParts; ++i) {
+    if (kTileParts[i].limit == WorkLimit::multiply_adds)
+      work[i] *= kH200.multiply_adds_per_us / p_.device.multiply_adds_per_us;
+    if (kTileParts[i].limit == WorkLimit::bytes) work[i] *= kH200.bytes_per_us / p_.device.bytes_per_us;
+  }
+  return work;
 }
 
 }  // namespace gradus::cuda_detail

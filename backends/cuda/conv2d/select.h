@@ -6,6 +6,7 @@
 #include <span>
 
 #include <gradus/backends/cuda/conv2d/plan.h>
+#include <gradus/core/kernel_choice.h>
 
 namespace gradus::cuda_detail {
 
@@ -35,9 +36,11 @@ using ConvLaunch = bool(const ConvPlan& plan, const ConvOperands& operands, std:
 struct ConvAlgorithm {
   const char* name;    ///< in events, tests, explain and the README
   const char* reason;  ///< one clause: when it is the right one
+  WorkParts parts;     ///< what `work` counts
   /// What the kernel is written for: shapes, strides, types, capability. The problem is not empty.
-  bool (*can_run)(const ConvProblem&, const DeviceProperties&);
-  ConvPlan (*plan)(const ConvProblem&, const DeviceProperties&);
+  bool (*can_run)(const ConvProblem&);
+  KernelWork (*work)(const ConvProblem&);
+  ConvPlan (*plan)(const ConvProblem&);
   ConvLaunch* launch;  ///< null in builds without CUDA, which have this code for tests
   /// Whether the kernel applies the problem's mask itself, because it reads each element of dy once or a few times.
   /// Null: never.
@@ -62,7 +65,7 @@ ConvLaunch launch_implicit_gemm_async, launch_implicit_gemm_generic, launch_impl
 /// An algorithm, and whether it is faster than those after it in a list (null: wherever it can run).
 struct ConvCandidate {
   const ConvAlgorithm* algorithm;
-  bool (*is_preferred)(const ConvProblem&, const DeviceProperties&) = nullptr;
+  bool (*is_preferred)(const ConvProblem&) = nullptr;
 };
 using ConvCandidates = std::span<const ConvCandidate>;
 
@@ -70,22 +73,89 @@ using ConvCandidates = std::span<const ConvCandidate>;
 ConvCandidates conv_candidates();
 
 /// Chooses the first of `candidates` that can run and is preferred; for an empty problem, the last.
-const ConvAlgorithm& select(const ConvProblem& problem, const DeviceProperties& device,
-                            ConvCandidates candidates = conv_candidates());
+const ConvAlgorithm& select(const ConvProblem& problem, ConvCandidates candidates = conv_candidates());
+
+/// The algorithms of the backend "cuda", for their estimates.
+const KernelFamily<ConvAlgorithm>& conv_family();
+/// backends/cuda/tuning_table.txt, and the file that GRADUS_TUNING names.
+const TuningTable& tuning_table();
+/// The kinds of problems that differ in factors, in the order of ConvProblem::kind().
+std::vector<std::string> conv_kinds();
 
 /// Returns true if one of our kernels is faster than cuDNN.
-bool is_better_than_library(const ConvProblem& problem, const DeviceProperties& device);
+bool is_better_than_library(const ConvProblem& problem);
 
 /// Returns true for dense images of half types (with `tf32` also float32) with channels innermost, on Hopper. If
 /// `of_weight_too`, the weights or their gradient must have the same layout.
-bool suits_tma(const ConvProblem& problem, const DeviceProperties& device, bool of_weight_too, bool tf32);
+bool suits_tma(const ConvProblem& problem, bool of_weight_too, bool tf32);
 /// Returns true if the blocks of wgmma_im2col run in at most two waves, which are at least 80 % full.
-bool fills_im2col(const ConvProblem& problem, const DeviceProperties& device);
+bool fills_im2col(const ConvProblem& problem);
 /// The tile of implicit_gemm's wgrad.
 ConvTile implicit_wgrad_tile(int64_t filters);
 
 /// The layout in which cuDNN computes: the layout of the first operand that is dense in only one of the two layouts.
 /// The result of fprop and dgrad is asked first, then the other image, then the weights.
 bool is_channels_last(const ConvProblem& problem);
+
+// ---- work ----
+// All of our kernels consist of blocks, each of which computes a tile in steps, so they count the same parts.
+
+/// The parts of the work of our kernels, in this order.
+enum TilePart {
+  kMultiplyAdds,  // of the busiest multiprocessor, times the number of multiprocessors; the empty part of tiles counts
+  kSteps,         // that run one after the other: those of a block times the waves
+  kTileBytes,     // that all blocks load for their tiles
+  kTileElements,  // that threads load one by one
+  kBytes,         // of the operands and the result, once
+  kPartBytes,     // of the parts of sums, which are stored and added
+  kWaves,         // of blocks
+  kBlocks,        // of the busiest multiprocessor
+  kLaunches,
+  kClusterBlocks,  // that exchange their sums
+};
+inline constexpr WorkParts kTileParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                          {"steps", WorkLimit::calls},
+                                          {"tile_bytes", WorkLimit::bytes},
+                                          {"tile_elements", WorkLimit::bytes},
+                                          {"bytes", WorkLimit::bytes},
+                                          {"part_bytes", WorkLimit::bytes},
+                                          {"waves", WorkLimit::calls},
+                                          {"blocks", WorkLimit::calls},
+                                          {"launches", WorkLimit::calls},
+                                          {"cluster_blocks", WorkLimit::calls}}};
+
+/// Multiply-adds of this mode in the time of one float32 multiply-add on the FMA units.
+constexpr double multiply_adds_at_once(MathMode mode) {
+  return mode == MathMode::fma ? 1 : mode == MathMode::tf32 ? 8 : 16;
+}
+
+/// Blocks of a launch that compute tiles of the same size.
+struct TileWork {
+  int64_t blocks = 1, resident = 1;                    ///< all blocks; those that a multiprocessor runs at a time
+  int64_t steps = 1;                                   ///< of a block
+  int64_t multiply_adds = 0, bytes = 0, elements = 0;  ///< of a step; elements: loaded one by one
+};
+
+/// Sums up the work of the launches of a convolution.
+class WorkCounter {
+ public:
+  /// Counts the operands and the result.
+  WorkCounter(const ConvProblem& p, MathMode mode);
+
+  void add_tiles(const TileWork& tiles);
+  /// `splits` parts of `results` sums, which a second kernel adds.
+  void add_parts(int64_t splits, int64_t results);
+  void add(TilePart part, int64_t amount) { work_[part] += static_cast<double>(amount); }
+  /// The work as a multiple of what an H200 does in the same time.
+  KernelWork work() const;
+
+ private:
+  const ConvProblem& p_;
+  const double at_once_;
+  KernelWork work_ = {};
+};
+
+/// Bytes of x, w and y.
+double operand_bytes(const ConvProblem& p);
 
 }  // namespace gradus::cuda_detail

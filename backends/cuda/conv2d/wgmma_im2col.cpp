@@ -63,8 +63,8 @@ Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
 }
 
 /// Dense half types with channels innermost, filters up to 16x16, strides up to 2, padding smaller than the filter.
-bool can_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device) {
-  if (!suits_tma(p, device, true, false) || (p.is_wgrad() && p.bias)) return false;
+bool can_wgmma_im2col(const ConvProblem& p) {
+  if (!suits_tma(p, true, false) || (p.is_wgrad() && p.bias)) return false;
   constexpr int64_t most_taps = 16, most_stride = 2;  // along an axis; TMA's offsets have few bits
   for (int i = 0; i < 2; ++i)
     if (p.w.shape[2 + i] > most_taps || p.geometry.padding[i] >= p.w.shape[2 + i] || p.geometry.dilation[i] != 1 ||
@@ -73,7 +73,7 @@ bool can_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device) {
   return true;
 }
 
-ConvPlan plan_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device) {
+ConvPlan plan_wgmma_im2col(const ConvProblem& p) {
   Im2colTiling tiling;
   const std::vector<ConvPhase> all = phases_of(p);
   ConvPhase first = all.front();  // has the most positions
@@ -96,7 +96,7 @@ ConvPlan plan_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device)
   }
   tiling.height = Divisor(first.h.size), tiling.width = Divisor(first.w.size);
   const Im2colSize size = im2col_size(p);
-  const Im2colShare share = share_im2col(size, device.multiprocessors);
+  const Im2colShare share = share_im2col(size, p.device.multiprocessors);
   const int64_t parts = share.parts, axes = phases(0) * phases(1);
   tiling.positions = static_cast<int>(size.positions);
   tiling.chunks = static_cast<int>(ceil_div(p.in().shape[1], kIm2colBox));
@@ -107,7 +107,7 @@ ConvPlan plan_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device)
   const int slot = columns == 64 ? kIm2colSlotBytes<64> : kIm2colSlotBytes<128>;
   constexpr int64_t margin = 4096;  // static shared memory, and to align the first slot
   tiling.slots =
-      static_cast<int>((static_cast<int64_t>(device.shared_memory) / (share.waves() > 1 ? 2 : 1) - margin) / slot);
+      static_cast<int>((static_cast<int64_t>(p.device.shared_memory) / (share.waves() > 1 ? 2 : 1) - margin) / slot);
   tiling.slots = std::min(tiling.slots, kMaxWgmmaSlots);
   first.split_k = u32(parts);
   first.h.first = first.w.first = 0;  // the kernel adds the first tap of each phase itself
@@ -121,17 +121,35 @@ ConvPlan plan_wgmma_im2col(const ConvProblem& p, const DeviceProperties& device)
           .tiling = tiling};
 }
 
+// Clusters wait for a GPC with enough free multiprocessors, so that they run in more waves than their blocks alone.
+KernelWork work_of_wgmma_im2col(const ConvProblem& p) {
+  const Im2colSize size = im2col_size(p);
+  const Im2colShare share = share_im2col(size, p.device.multiprocessors);
+  WorkCounter counter(p, MathMode::half);
+  const int64_t columns = share.boxes * kIm2colBox;
+  counter.add_tiles({.blocks = share.waves() * p.device.multiprocessors,
+                     .steps = ceil_div(size.steps, share.cluster * share.parts),
+                     .multiply_adds = kIm2colRows * columns * kIm2colBox,
+                     .bytes = (kIm2colRows + columns) * 2 * kIm2colBox});
+  if (share.cluster > 1) counter.add(kClusterBlocks, share.waves() * share.cluster);
+  counter.add(kLaunches, share.parts > 1 ? 2 : 1);
+  if (share.parts > 1) counter.add_parts(share.parts, p.w.numel());
+  return counter.work();
+}
+
 }  // namespace
 
-bool fills_im2col(const ConvProblem& p, const DeviceProperties& device) {
-  const Im2colShare share = share_im2col(im2col_size(p), device.multiprocessors);
+bool fills_im2col(const ConvProblem& p) {
+  const Im2colShare share = share_im2col(im2col_size(p), p.device.multiprocessors);
   return share.waves() <= 2 && 5 * share.clusters >= 4 * share.waves() * share.at_once;
 }
 
 constinit const ConvAlgorithm kWgmmaIm2col = {
     .name = "wgmma_im2col",
     .reason = "half types, channels innermost",
+    .parts = kTileParts,
     .can_run = can_wgmma_im2col,
+    .work = work_of_wgmma_im2col,
     .plan = plan_wgmma_im2col,
     .launch = kHasKernels ? launch_wgmma_im2col : nullptr,
     .sums_bias = false,

@@ -331,7 +331,13 @@ const DeviceProperties& device_properties(int index) {
     const DeviceProperties device = {
         .compute_capability = capability,
         .multiprocessors = attribute_of(index, cudaDevAttrMultiProcessorCount),
-        .shared_memory = static_cast<size_t>(attribute_of(index, cudaDevAttrMaxSharedMemoryPerBlockOptin))};
+        .shared_memory = static_cast<size_t>(attribute_of(index, cudaDevAttrMaxSharedMemoryPerBlockOptin)),
+        .multiply_adds_per_us = 1e-3 * attribute_of(index, cudaDevAttrClockRate) *
+                                attribute_of(index, cudaDevAttrMultiProcessorCount) *
+                                fma_units_of_capability(capability),
+        // Two transfers per clock.
+        .bytes_per_us = 2e-3 * attribute_of(index, cudaDevAttrMemoryClockRate) *
+                        attribute_of(index, cudaDevAttrGlobalMemoryBusWidth) / 8};
     properties[index] = limited(device, code_for(compiled_architectures(), capability), max_capability());
   });
   return properties[index];

@@ -21,8 +21,10 @@ struct DeviceProperties {
   /// and the capability for which the kernels that the device runs were compiled.
   int compute_capability;
   int multiprocessors;
-  size_t shared_memory;  ///< the maximum of shared memory that a block may request, in bytes
-  bool wgmma = false;    ///< the instructions of sm_90a, which only devices of capability 9.0 have
+  size_t shared_memory;                  ///< the maximum of shared memory that a block may request, in bytes
+  bool wgmma = false;                    ///< the instructions of sm_90a, which only devices of capability 9.0 have
+  double multiply_adds_per_us = 33.5e6;  ///< of float32, at the peak
+  double bytes_per_us = 4.8e6;           ///< of the device's memory, at the peak
 
   bool has_tensor_cores() const { return compute_capability >= 80; }  ///< including bfloat16 and TF32
   bool has_async_copies() const { return compute_capability >= 80; }  ///< cp.async, from global to shared memory
@@ -41,6 +43,9 @@ constexpr size_t shared_memory_of_capability(int capability) {
     if (capability >= from) return size << 10;
   return size_t{64} << 10;
 }
+
+/// float32 multiply-adds that a multiprocessor of this capability does per clock.
+constexpr int fma_units_of_capability(int capability) { return capability < 86 ? 64 : 128; }
 
 /// The lowest capability for which CUDA 13 can compile.
 inline constexpr int kOldestCapability = 75;

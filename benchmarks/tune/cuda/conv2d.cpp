@@ -35,15 +35,60 @@ CudaConv2d::CudaConv2d(const std::string& text) {
   problem.bias = problem.relu = epilogue == "bias_relu";
 }
 
-std::vector<const ConvAlgorithm*> CudaConv2d::algorithms(const DeviceProperties& device) const {
+std::vector<const ConvAlgorithm*> CudaConv2d::algorithms() const {
   std::vector<const ConvAlgorithm*> all;
-  for (const ConvCandidate& each : cudnn_detail::conv_candidates())
-    if (each.algorithm->can_run(problem, device)) all.push_back(each.algorithm);
+  for (const ConvAlgorithm* each : cudnn_detail::conv_family().algorithms)
+    if (each->can_run(problem)) all.push_back(each);
   return all;
 }
 
-// A call of the fastest algorithm takes about a millisecond at most. Most problems are like the layers of nets, in which
-// channels are multiples of 8 and padding keeps the size of images; the others have any sizes.
+namespace {
+
+class CudaConv2dProblem final : public Problem {
+ public:
+  explicit CudaConv2dProblem(const std::string& text) : conv_(text) {}
+
+  std::vector<Candidate> candidates(int) const override {
+    const KernelFamily<ConvAlgorithm>& family = cudnn_detail::conv_family();
+    std::vector<Candidate> all;
+    family.for_candidates(conv_.problem, [&](const KernelFamily<ConvAlgorithm>::Candidate& each) {
+      all.push_back({each.algorithm->name,
+                     {{{family.name + ' ' + family.kinds[conv_.problem.kind()] + ' ' + each.algorithm->name,
+                        each.algorithm->parts, each.work}}}});
+    });
+    return all;
+  }
+  std::string selected() const override { return select(conv_.problem, cudnn_detail::conv_candidates()).name; }
+  void run(const std::string&) override { GRADUS_FAIL(Error, "measure_cuda_conv2d() measures"); }
+
+ private:
+  CudaConv2d conv_;
+};
+
+}  // namespace
+
+Family cuda_conv2d() {
+  return {"cuda_conv2d", draw_cuda_conv2d,
+          [](const std::string&, const std::string& text) { return std::make_unique<CudaConv2dProblem>(text); }};
+}
+
+std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements) {
+  std::map<std::string, Regret> result;
+  for (const Measurement& each : measurements) {
+    const std::string selected = CudaConv2dProblem(each.problem).selected();
+    std::map<std::string, double> order;  // the selected one first
+    for (const auto& [name, us] : each.us) order[name] = name == selected ? 0 : 1;
+    std::istringstream words(each.problem);
+    std::string pass, type;
+    words >> pass >> type;
+    result[each.family].add(each, order);
+    result[each.family + ' ' + pass + ' ' + type].add(each, order);
+  }
+  return result;
+}
+
+// A call of the fastest algorithm takes about a millisecond at most. Most problems are like the layers of nets, whose
+// channels are multiples of 8 and whose padding keeps the size of images; the others have any sizes.
 std::string draw_cuda_conv2d(Random& random) {
   constexpr double kMostElements = 1 << 24, kLeastWork = 1 << 16;
   const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});

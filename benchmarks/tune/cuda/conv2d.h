@@ -20,8 +20,13 @@ struct CudaConv2d {
   double tolerance = 0;  ///< the most by which results of two algorithms differ, as a part of the largest result
 
   /// The algorithms of the backends "cuda" and "cudnn" that can run the problem.
-  std::vector<const cuda_detail::ConvAlgorithm*> algorithms(const cuda_detail::DeviceProperties& device) const;
+  std::vector<const cuda_detail::ConvAlgorithm*> algorithms() const;
 };
+/// The choice among the algorithms of "cudnn", which has those of "cuda", too. Problems are measured by
+/// measure_cuda_conv2d() alone.
+Family cuda_conv2d();
+/// The regret of what select() of the backend "cudnn" chooses, by family, and by family and kind of problem.
+std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements);
 std::string draw_cuda_conv2d(Random& random);
 
 struct CudaMeasuring {

@@ -78,7 +78,7 @@ class Operands {
     const View in = dgrad ? y_ : x_, out = dgrad ? x_ : y_, weight = w_, bias = bias_.defined() ? View(bias_) : View();
     ConvOperands call{backend("cudnn"), "conv2d", problem_, in, weight, bias, out};
     call.algorithm = &algorithm;
-    const ConvPlan plan = algorithm.plan(problem_, device_properties(0));
+    const ConvPlan plan = algorithm.plan(problem_);
     if (plan.workspace_bytes > 0 && (!workspace_.defined() || workspace_.nbytes() < plan.workspace_bytes))
       workspace_ = Array::empty({static_cast<int64_t>(plan.workspace_bytes)}, DType::u8, x_.device());
     return algorithm.launch(plan, call, workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr);
@@ -116,7 +116,7 @@ std::map<std::string, double> measure(const CudaConv2d& conv, Device device,
     return before.elapsed_time(after) * 1000;
   };
   std::vector<Timed> all;
-  for (const ConvAlgorithm* algorithm : conv.algorithms(device_properties(0))) try {
+  for (const ConvAlgorithm* algorithm : conv.algorithms()) try {
       backend("cuda").fill(operands.result(), std::numeric_limits<double>::quiet_NaN());
       if (!operands.launch(*algorithm)) continue;
       const Tensor result = Tensor(operands.result()).to(DType::f32);
@@ -209,7 +209,8 @@ class Campaign {
         std::fflush(stdout);
       };
       try {
-        const CudaConv2d conv(text);
+        CudaConv2d conv(text);
+        conv.problem.device = device_properties(0);
         rehearse(conv, device);
         std::lock_guard lock(device_mutex_);
         if (is_late()) return;
@@ -228,8 +229,8 @@ class Campaign {
 
   // Lets cuDNN find the engines, which this thread then has.
   static void rehearse(const CudaConv2d& conv, Device device) {
-    for (const ConvAlgorithm* each : conv.algorithms(device_properties(0))) try {
-        if (!std::holds_alternative<LibraryTiling>(each->plan(conv.problem, device_properties(0)).tiling)) continue;
+    for (const ConvAlgorithm* each : conv.algorithms()) try {
+        if (!std::holds_alternative<LibraryTiling>(each->plan(conv.problem).tiling)) continue;
         const Rehearsal rehearsal(device);
         Operands(conv, device).launch(*each);
       } catch (const Error&) {  // measure() reports it

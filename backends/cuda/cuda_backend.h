@@ -13,8 +13,10 @@
 
 namespace gradus {
 
+template <class Algorithm>
+class KernelFamily;
 namespace cuda_detail {
-struct ConvCandidate;
+struct ConvAlgorithm;
 }
 
 class CudaBackend : public Backend {
@@ -57,8 +59,8 @@ class CudaBackend : public Backend {
                               const Conv2dGeometry& geometry) override;
   void conv2d_bias_relu(const Conv2dArgs& args) override;
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
-  /// The algorithms from which select() chooses one for each convolution, in the order of preference (conv2d/select.h).
-  virtual std::span<const cuda_detail::ConvCandidate> conv_candidates() const;
+  /// The algorithms from which select() chooses one for each convolution (conv2d/select.h).
+  virtual const KernelFamily<cuda_detail::ConvAlgorithm>& conv_family() const;
 
   // pool/pool2d.cu
   void max_pool2d(const View& x, const MutableView& y, const MutableView& indices,

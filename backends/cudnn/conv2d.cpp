@@ -152,7 +152,7 @@ bool launch_engine(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
 
 }  // namespace cudnn_detail
 
-cuda_detail::ConvCandidates CudnnBackend::conv_candidates() const { return cudnn_detail::conv_candidates(); }
+const cuda_detail::ConvFamily& CudnnBackend::conv_family() const { return cudnn_detail::conv_family(); }
 
 // If a kernel of the base class computes dw, that kernel also applies the mask of the ReLU to dy. If cuDNN computes dw,
 // a separate kernel masks dy once, before the three gradients are computed.
@@ -161,7 +161,7 @@ void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto is_for_library = [&] {
     const cuda_detail::ConvProblem problem =
         cuda_detail::conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
-    return cudnn_detail::is_for_library(problem);
+    return cuda_detail::select(problem, conv_family()).algorithm->is_library;
   };
   if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);

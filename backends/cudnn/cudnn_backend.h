@@ -14,7 +14,7 @@ class CudnnBackend final : public CudaBackend {
 
   // conv2d.cpp
   void conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) override;
-  std::span<const cuda_detail::ConvCandidate> conv_candidates() const override;
+  const KernelFamily<cuda_detail::ConvAlgorithm>& conv_family() const override;
 };
 
 }  // namespace gradus

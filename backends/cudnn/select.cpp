@@ -1,5 +1,4 @@
-// Decides which convolutions cuDNN can compute, and which of them it computes faster than the kernels of the backend
-// "cuda".
+// Decides which convolutions cuDNN can compute, and counts the work for their estimates.
 #include <gradus/backends/cudnn/select.h>
 
 #include <algorithm>
@@ -9,7 +8,6 @@
 namespace gradus::cudnn_detail {
 
 using cuda_detail::ConvAlgorithm;
-using cuda_detail::ConvCandidate;
 using cuda_detail::ConvOperand;
 using cuda_detail::ConvPass;
 using cuda_detail::ConvPlan;
@@ -44,15 +42,6 @@ bool can_flip(const ConvProblem& p) {
   for (int i = 0; i < 2; ++i)
     if (p.geometry.padding[i] > p.geometry.dilation[i] * (p.w.shape[2 + i] - 1)) return false;
   return true;
-}
-
-bool is_better(const ConvProblem& p) { return !is_better_than_library(p); }
-
-/// Returns true if dgrad is faster as fprop with flipped filters: in exact float32, cuDNN's fprop reaches almost twice
-/// the throughput of its dgrad, except for few channels.
-bool is_better_flipped(const ConvProblem& p) {
-  constexpr int64_t few_channels = 32;
-  return p.is_library_exact() && p.channels() > few_channels && is_better(p);
 }
 
 ConvPlan plan_engine(const ConvProblem& p) {
@@ -190,18 +179,14 @@ KernelWork work_of_flipped(const ConvProblem& p) {
 constexpr ConvAlgorithm engine(const char* name, decltype(ConvAlgorithm::can_run) can_run,
                                decltype(ConvAlgorithm::work) work, cuda_detail::ConvLaunch* launch) {
   return {.name = name,
-          .reason = "our kernels are not ahead of cuDNN's",
+          .reason = "cuDNN's estimate is the lowest",
           .parts = kLibraryParts,
           .can_run = can_run,
           .work = work,
           .plan = plan_engine,
-          .launch = launch};
+          .launch = launch,
+          .is_library = true};
 }
-
-constexpr ConvCandidate kEngines[] = {
-    {&kFused, is_better},  {&kFusedTf32, is_better},  {&kFlipped, is_better_flipped},
-    {&kEngine, is_better}, {&kEngineTf32, is_better},
-};
 
 constexpr auto kLaunchFused = cuda_detail::kHasKernels ? launch_fused : nullptr;
 constexpr auto kLaunchEngine = cuda_detail::kHasKernels ? launch_engine : nullptr;
@@ -214,36 +199,22 @@ constinit const ConvAlgorithm kEngine = engine("engine", can_run<false>, work_of
 constinit const ConvAlgorithm kEngineTf32 = engine("engine_tf32", can_run<true>, work_of<true>, kLaunchEngine);
 constinit const ConvAlgorithm kFlipped = {
     .name = "engine_flipped",
-    .reason = "our kernels are not ahead of cuDNN's",
+    .reason = "cuDNN's estimate is the lowest",
     .parts = kLibraryParts,
     .can_run = can_flip,
     .work = work_of_flipped,
     .plan = plan_flipped,
     .launch = cuda_detail::kHasKernels ? launch_flipped : nullptr,
+    .is_library = true,
 };
 
-bool is_for_library(const ConvProblem& p) {
-  return std::ranges::any_of(
-      kEngines, [&](const ConvCandidate& each) { return each.algorithm->can_run(p) && each.is_preferred(p); });
-}
-
-cuda_detail::ConvCandidates conv_candidates() {
-  static const std::vector<ConvCandidate> candidates = [] {
-    std::vector<ConvCandidate> list(std::begin(kEngines), std::end(kEngines));
-    const cuda_detail::ConvCandidates own = cuda_detail::conv_candidates();
-    list.insert(list.end(), own.begin(), own.end());
-    return list;
-  }();
-  return candidates;
-}
-
-const KernelFamily<ConvAlgorithm>& conv_family() {
-  static const KernelFamily<ConvAlgorithm> family = [] {
+const cuda_detail::ConvFamily& conv_family() {
+  static const cuda_detail::ConvFamily family = [] {
     std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kFlipped, &kEngine, &kEngineTf32};
     const auto& own = cuda_detail::conv_family().algorithms;
     all.insert(all.end(), own.begin(), own.end());
-    return KernelFamily<ConvAlgorithm>("cuda_conv2d", cuda_detail::conv_kinds(), all, {"h200"},
-                                       cuda_detail::tuning_table());
+    return cuda_detail::ConvFamily("cuda_conv2d", cuda_detail::conv_kinds(), all, {"h200"},
+                                   cuda_detail::tuning_table());
   }();
   return family;
 }

@@ -14,14 +14,8 @@ extern const cuda_detail::ConvAlgorithm kFusedTf32, kEngineTf32;
 
 cuda_detail::ConvLaunch launch_fused, launch_flipped, launch_engine;  // conv2d.cpp
 
-/// Returns true if cuDNN can compute the problem faster than the kernels of the backend "cuda".
-bool is_for_library(const cuda_detail::ConvProblem& problem);
-
-/// The algorithms of the backend "cudnn" in the order of preference: first cuDNN's, then those of the backend "cuda".
-cuda_detail::ConvCandidates conv_candidates();
-
-/// cuDNN's algorithms and those of the backend "cuda", for their estimates.
-const KernelFamily<cuda_detail::ConvAlgorithm>& conv_family();
+/// cuDNN's algorithms and those of the backend "cuda".
+const cuda_detail::ConvFamily& conv_family();
 
 /// Rewrites the dgrad of a convolution with stride 1 as the fprop of dy with flipped and transposed filters. The
 /// flipped filters are a dense array.

@@ -1,5 +1,5 @@
 // How well the estimates of convolution kernels on CUDA choose, on measurements of all algorithms on an H200
-// (benchmarks/tune made them), without a GPU. select() does not use the estimates yet.
+// (benchmarks/tune made them), without a GPU.
 #include <gradus/backends/cudnn/select.h>
 #include <gradus/benchmarks/tune/cuda/conv2d.h>
 #include <gradus/tests/catch.h>
@@ -35,6 +35,15 @@ TEST_CASE("the estimates of convolutions on CUDA choose well on the problems tha
 
 TEST_CASE("the estimates of convolutions on CUDA choose well on other problems") {
   check_regret(kOtherProblems, 600, 0.11, 7.5);
+}
+
+TEST_CASE("convolutions on CUDA run the algorithm with the lowest estimate") {
+  const tune::Costs costs = tune::costs_of(tuning_table(), "h200");
+  for (const tune::Measurement& each : measurements(kOtherProblems)) {
+    INFO(each.key());
+    const std::unique_ptr<tune::Problem> problem = tune::family_of(each.family).problem(each.device, each.problem);
+    CHECK(problem->selected() == tune::choice_of(problem->candidates(1), costs).name);
+  }
 }
 
 TEST_CASE("the tuning table of CUDA has a factor for each part of the work that was measured") {

@@ -34,7 +34,6 @@ struct Decision : ConvPlan {
     if (std::holds_alternative<LibraryTiling>(tiling)) return "library";
     return std::holds_alternative<ImplicitGemmTiling>(tiling) ? "implicit_gemm" : name();
   }
-  bool is_flipped() const { return &algorithm == &cudnn_detail::kFlipped; }
   uint32_t cluster() const {
     const auto* im2col = std::get_if<Im2colTiling>(&tiling);
     return im2col ? im2col->cluster : 1;
@@ -47,13 +46,18 @@ struct Decision : ConvPlan {
 
 Decision decide(ConvProblem problem, const DeviceProperties& device, const Switches& switches) {
   problem.switches = {switches.tf32, switches.library_tf32, switches.small_convolutions, switches.workspace_limit};
-  ConvCandidates candidates = conv_candidates();
-  if (switches.library != Switches::Library::none) candidates = cudnn_detail::conv_candidates();
-  if (switches.library == Switches::Library::plain)
-    while (candidates.front().algorithm != &cudnn_detail::kEngine) candidates = candidates.subspan(1);
   problem.device = device;
-  const ConvAlgorithm& algorithm = select(problem, candidates);
-  return {algorithm.plan(problem), algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+  const ConvFamily& family = switches.library == Switches::Library::none ? conv_family() : cudnn_detail::conv_family();
+  uint32_t without = 0;
+  if (switches.library == Switches::Library::plain)
+    for (size_t i = 0; i < family.algorithms.size(); ++i) {
+      const ConvAlgorithm* each = family.algorithms[i];
+      if (each == &cudnn_detail::kFused || each == &cudnn_detail::kFusedTf32 || each == &cudnn_detail::kFlipped)
+        without |= 1u << i;
+    }
+  const ConvChoice choice = select(problem, family, without);
+  const ConvAlgorithm& algorithm = *choice.algorithm;
+  return {choice.plan, algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
 }
 
 struct ConvLayer {
@@ -180,25 +184,22 @@ TEST_CASE("plans of convolutions on CUDA are those written down") {
 TEST_CASE("the README lists the algorithms of convolutions on CUDA") {
   std::string table = "| algorithm | reason |\n|---|---|\n";
   std::set<std::string> names;
-  const auto add = [&](const ConvCandidate& candidate) {
-    const ConvAlgorithm& algorithm = *candidate.algorithm;
-    if (names.insert(algorithm.name).second)
-      table += "| `" + std::string(algorithm.name) + "` | " + algorithm.reason + " |\n";
-  };
-  const ConvCandidates own = conv_candidates(), all = cudnn_detail::conv_candidates();
-  for (const ConvCandidate& candidate : own) add(candidate);
-  for (const ConvCandidate& candidate : all) add(candidate);
+  for (const ConvFamily* family : {&conv_family(), &cudnn_detail::conv_family()})
+    for (const ConvAlgorithm* algorithm : family->algorithms)
+      if (names.insert(algorithm->name).second)
+        table += "| `" + std::string(algorithm->name) + "` | " + algorithm->reason + " |\n";
   test::check_table("backends/cuda/README.md", "algorithms of conv2d", table);
 }
 
-TEST_CASE("plans of convolutions on CUDA: each kernel has a layer, and half types are alike") {
+TEST_CASE("plans of convolutions on CUDA: each algorithm can run a layer, and half types are alike") {
   std::set<std::string> names;
   for (const ConvLayer& layer : conv_layers)
     for_each_problem(layer, [&](ConvProblem problem, const Switches& switches, const std::string& label) {
       INFO(label);
       const Decision plan = decide(problem, kH200, with_library(switches));
-      names.insert(plan.name());
-      names.insert(decide(problem, kH200, switches).name());
+      problem.switches = {.tf32 = switches.tf32, .library_tf32 = switches.library_tf32};
+      for (const ConvAlgorithm* algorithm : cudnn_detail::conv_family().algorithms)
+        if (algorithm->can_run(problem)) names.insert(algorithm->name);
       if (problem.dtype != DType::bf16) return;
       problem.dtype = DType::f16;
       CHECK(describe_plan(decide(problem, kH200, with_library(switches))) == describe_plan(plan));
@@ -320,45 +321,48 @@ TEST_CASE("plans of convolutions on CUDA: devices before Hopper have neither wgm
 }
 
 TEST_CASE("plans of convolutions on CUDA: strides, alignment and masks") {
-  const Switches switches;
-  const auto name = [&](const ConvProblem& problem) { return decide(problem, kH200, switches).name(); };
   ConvProblem first = conv_problem({128, 3, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
-  CHECK(name(first) == "few_channel_mma");
-  CHECK(decide(first, kH200, switches).of<FewChannelTiling>().copy_bytes == 16);
+  const auto copy_bytes = [&] { return std::get<FewChannelTiling>(kFewChannelMma.plan(first).tiling).copy_bytes; };
+  CHECK(kFewChannelMma.can_run(first));
+  CHECK(copy_bytes() == 16);
   first.x.alignment = 2;
-  CHECK(decide(first, kH200, switches).of<FewChannelTiling>().copy_bytes == 2);
+  CHECK(copy_bytes() == 2);
   first.mask_alignment = 16;
-  CHECK(decide(first, kH200, switches).takes_mask);
+  CHECK(kFewChannelMma.takes_mask(first));
   first.mask_alignment = 8;
-  CHECK_FALSE(decide(first, kH200, switches).takes_mask);
+  CHECK_FALSE(kFewChannelMma.takes_mask(first));
   first.mask_alignment = 0, first.y.alignment = 8;
-  CHECK(name(first) == "direct");
+  CHECK_FALSE(kFewChannelMma.can_run(first));
+  CHECK(kDirect.can_run(first));
   // With TF32, few_channel_mma computes only fprop, with at most 32 taps.
-  const auto of_tf32 = [](int64_t channels, ConvPass pass) {
-    Switches tf32 = with_library({});
-    tf32.tf32 = true;
-    const ConvProblem problem = conv_problem({128, channels, 32, 32, 64, 3, 3, 1, 1}, pass, DType::f32, true);
-    return decide(problem, kH200, tf32).family();
+  const auto can_tf32 = [](int64_t channels, ConvPass pass) {
+    ConvProblem problem = conv_problem({128, channels, 32, 32, 64, 3, 3, 1, 1}, pass, DType::f32, true);
+    problem.switches.tf32 = true;
+    return kFewChannelMma.can_run(problem);
   };
-  CHECK(of_tf32(3, ConvPass::forward) == "few_channel_mma");
-  CHECK(of_tf32(4, ConvPass::forward) != "few_channel_mma");
-  CHECK(of_tf32(3, ConvPass::backward_weight) != "few_channel_mma");
+  CHECK(can_tf32(3, ConvPass::forward));
+  CHECK_FALSE(can_tf32(4, ConvPass::forward));
+  CHECK_FALSE(can_tf32(3, ConvPass::backward_weight));
 
   ConvProblem wide = conv_problem({32, 64, 28, 28, 64, 3, 3, 2, 1}, ConvPass::forward, DType::f32, true);
-  CHECK(decide(wide, kH200, switches).of<ImplicitGemmTiling>().vectorized);
+  const auto is_vectorized = [&] {
+    return std::get<ImplicitGemmTiling>(kImplicitGemmFma.plan(wide).tiling).vectorized;
+  };
+  CHECK(is_vectorized());
   wide.x.alignment = 8;
-  CHECK_FALSE(decide(wide, kH200, switches).of<ImplicitGemmTiling>().vectorized);
+  CHECK_FALSE(is_vectorized());
 
   ConvProblem masked = conv_problem({128, 64, 16, 16, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::f32, false);
   masked.mask_alignment = 16;
-  CHECK(name(masked) == "implicit_gemm_async");
-  CHECK_FALSE(decide(masked, kH200, switches).takes_mask);
+  CHECK(kImplicitGemmAsync.can_run(masked));
+  CHECK_FALSE(kImplicitGemmAsync.takes_mask);
 }
 
 TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, channels innermost, on Hopper alone") {
   const ConvLayer layer = {32, 64, 24, 24, 128, 3, 3, 1, 1};
-  const auto takes = [](const ConvProblem& problem, const DeviceProperties& device = kH200) {
-    return decide(problem, device, with_library({})).family() == "wgmma";
+  const auto takes = [](ConvProblem problem, const DeviceProperties& device = kH200) {
+    problem.device = device;
+    return kWgmma.can_run(problem);
   };
   for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight}) {
     const auto problem = [&](const ConvLayer& of) { return conv_problem(of, pass, DType::bf16, true); };
@@ -391,32 +395,35 @@ TEST_CASE("plans of convolutions on CUDA: wgmma takes 3x3 of dense half types, c
     CHECK(decide(problem(layer), kH200, switches).family() == "library");
   }
   // wgmma cannot transpose TF32 filters, so it computes only fprop of TF32, where the filters fit in shared memory.
-  const auto of_tf32 = [](const ConvLayer& of, ConvPass pass) {
-    Switches switches = with_library({});
-    switches.tf32 = true;
-    return decide(conv_problem(of, pass, DType::f32, true), kH200, switches).family();
+  const auto takes_tf32 = [](const ConvLayer& of, ConvPass pass) {
+    ConvProblem problem = conv_problem(of, pass, DType::f32, true);
+    problem.switches.tf32 = true;
+    return kWgmma.can_run(problem);
   };
-  CHECK(of_tf32(layer, ConvPass::forward) == "wgmma");
-  CHECK(of_tf32(layer, ConvPass::backward_data) != "wgmma");
-  CHECK(of_tf32(layer, ConvPass::backward_weight) != "wgmma");
-  CHECK(of_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward) == "library");
-  // wgmma_im2col is faster where images leave much of the tiles empty.
-  const ConvProblem small = conv_problem({32, 64, 4, 4, 64, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
-  CHECK(kWgmma.can_run(small));
-  CHECK(decide(small, kH200, {}).family() == "wgmma_im2col");
+  CHECK(takes_tf32(layer, ConvPass::forward));
+  CHECK_FALSE(takes_tf32(layer, ConvPass::backward_data));
+  CHECK_FALSE(takes_tf32(layer, ConvPass::backward_weight));
+  CHECK_FALSE(takes_tf32({32, 128, 24, 24, 64, 3, 3, 1, 1}, ConvPass::forward));
   ConvProblem masked = conv_problem(layer, ConvPass::backward_weight, DType::bf16, true);
   masked.mask_alignment = 16;
-  CHECK(decide(masked, kH200, {}).takes_mask);
+  CHECK((takes(masked) && kWgmma.takes_mask(masked)));
   masked.mask_alignment = 8;
   CHECK_FALSE(takes(masked));
+  // A block computes one row of taps if it has few tiles and no mask.
+  ConvProblem problem = conv_problem({32, 64, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
+  CHECK(kWgmma.plan(problem).tile.columns == 3 * 64);
+  problem.mask_alignment = 16;
+  CHECK(kWgmma.plan(problem).tile.columns == 9 * 64);
+  problem = conv_problem({128, 64, 32, 32, 64, 3, 3, 1, 1}, ConvPass::backward_weight, DType::bf16, true);
+  CHECK(kWgmma.plan(problem).tile.columns == 9 * 64);
 }
 
 TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, stride and padding on Hopper alone") {
   for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight}) {
     const auto takes = [&](const ConvLayer& layer, bool channels_last = true, const DeviceProperties& device = kH200) {
       ConvProblem problem = conv_problem(layer, pass, DType::bf16, channels_last);
-      problem.bias = problem.bias && pass == ConvPass::forward;
-      return decide(problem, device, {}).family() == "wgmma_im2col";
+      problem.bias = problem.bias && pass == ConvPass::forward, problem.device = device;
+      return kWgmmaIm2col.can_run(problem);
     };
     for (const ConvLayer& layer : {ConvLayer{32, 256, 8, 8, 256, 3, 3, 1, 1}, ConvLayer{3, 64, 15, 7, 128, 3, 3, 2, 1},
                                    ConvLayer{1, 64, 7, 7, 24, 1, 1, 2}, ConvLayer{2, 64, 14, 15, 64, 5, 5, 1, 2}})
@@ -433,96 +440,42 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // channels are not whole vectors
   }
   // If there are few tiles, a cluster splits the depth; wgrad is also split into parts, which split_k.cu adds.
-  CHECK(decide(conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true), kH200, {})
-            .cluster() == 6);
+  const ConvProblem deep = conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
+  CHECK(std::get<Im2colTiling>(kWgmmaIm2col.plan(deep).tiling).cluster == 6);
   ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);
-  CHECK(decide(few, kH200, {}).family() == "implicit_gemm");  // with dbias
+  CHECK_FALSE(kWgmmaIm2col.can_run(few));  // with dbias
   few.bias = false;
-  CHECK(decide(few, kH200, {}).split_k > 1);
-}
-
-TEST_CASE("plans of convolutions on CUDA: cuDNN keeps what wgmma and wgmma_im2col are behind at") {
-  using Pass = ConvPass;
-  const auto chosen = [](Pass pass, const ConvLayer& layer) {
-    const ConvProblem problem = conv_problem(layer, pass, DType::bf16, true);
-    return decide(problem, kH200, with_library({})).family();
-  };
-  const std::string im2col = "wgmma_im2col", wgmma = "wgmma", library = "library";
-  const auto square = [](int64_t N, int64_t C, int64_t size, int64_t K) {
-    return ConvLayer{N, C, size, size, K, 3, 3, 1, 1, 1, 1, false};
-  };
-  const auto strided = [](int64_t N, int64_t C, int64_t size, int64_t K, int64_t kernel) {
-    return ConvLayer{N, C, size, size, K, kernel, kernel, 2, kernel / 2, 1, 1, false};
-  };
-  CHECK(chosen(Pass::forward, square(32, 512, 4, 512)) == im2col);
-  CHECK(chosen(Pass::forward, square(128, 128, 16, 128)) == im2col);
-  CHECK(chosen(Pass::forward, square(32, 128, 16, 128)) == wgmma);
-  CHECK(chosen(Pass::forward, square(32, 128, 28, 128)) == wgmma);
-  CHECK(chosen(Pass::forward, square(32, 128, 56, 128)) == library);  // wide rows
-  // With more than 64 channels, wgmma has only tiles of 32 filters.
-  CHECK(chosen(Pass::forward, square(512, 128, 16, 128)) == library);
-  CHECK(chosen(Pass::forward, square(64, 96, 16, 96)) == library);
-  CHECK(chosen(Pass::forward, square(64, 128, 24, 128)) == wgmma);
-  CHECK(chosen(Pass::forward, square(128, 96, 24, 96)) == library);
-  CHECK(chosen(Pass::backward_data, square(128, 96, 24, 96)) == wgmma);
-  CHECK(chosen(Pass::backward_data, square(256, 96, 24, 96)) == library);
-  CHECK(chosen(Pass::forward, square(512, 64, 24, 128)) == wgmma);
-  CHECK(chosen(Pass::forward, square(512, 128, 16, 32)) == wgmma);
-  CHECK(chosen(Pass::forward, square(32, 256, 14, 256)) == library);  // a quarter of the device would be idle
-  CHECK(chosen(Pass::forward, ConvLayer{32, 64, 56, 56, 256, 1, 1, 1, 0, 1, 1, false}) == library);
-  CHECK(chosen(Pass::backward_data, square(128, 256, 8, 256)) == im2col);
-  CHECK(chosen(Pass::backward_data, square(32, 256, 8, 256)) == library);
-  CHECK(chosen(Pass::backward_data, square(32, 64, 24, 128)) == wgmma);
-  for (const int64_t images : {32, 128})
-    for (const int64_t kernel : {1, 3})
-      for (const int64_t channels : {64, 128, 256}) {
-        const ConvLayer layer = strided(images, channels, 2048 / channels, 2 * channels, kernel);
-        const bool idles = images == 32 && kernel == 1 && channels > 64;
-        CHECK(chosen(Pass::forward, layer) == (idles ? library : im2col));
-        CHECK(chosen(Pass::backward_data, layer) == im2col);
-        CHECK(chosen(Pass::backward_weight, layer) == (channels * kernel * kernel <= 576 ? im2col : library));
-      }
-  CHECK(chosen(Pass::backward_data, strided(32, 128, 56, 128, 3)) == library);
-  CHECK(chosen(Pass::backward_weight, square(32, 128, 16, 128)) == im2col);
-  CHECK(chosen(Pass::backward_weight, square(32, 256, 8, 256)) == library);
-  CHECK(chosen(Pass::backward_weight, square(32, 64, 32, 64)) == wgmma);
-  // A block computes one row of taps if it has few tiles and no mask.
-  ConvProblem problem = conv_problem(square(32, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
-  CHECK(decide(problem, kH200, {}).tile.columns == 3 * 64);
-  problem.mask_alignment = 16;
-  CHECK(decide(problem, kH200, {}).tile.columns == 9 * 64);
-  problem = conv_problem(square(128, 64, 32, 64), Pass::backward_weight, DType::bf16, true);
-  CHECK(decide(problem, kH200, {}).tile.columns == 9 * 64);
+  CHECK((kWgmmaIm2col.can_run(few) && kWgmmaIm2col.plan(few).split_k > 1));
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   ConvProblem forward = conv_problem({128, 64, 32, 32, 64, 3, 3, 1, 1}, ConvPass::forward, DType::f32, true);
-  Switches switches = with_library({.library_tf32 = true, .workspace_limit = 1000});
+  Switches switches = with_library({.library_tf32 = true, .small_convolutions = true, .workspace_limit = 1000});
   const Decision fused = decide(forward, kH200, switches);
-  CHECK(fused.name() == "fused_tf32");
+  CHECK(fused.family() == "library");
+  CHECK(fused.math_mode == MathMode::tf32);
   CHECK((fused.of<LibraryTiling>().channels_last && fused.of<LibraryTiling>().workspace_limit == 1000));
   switches.library = Switches::Library::plain;
   CHECK(decide(forward, kH200, switches).name() == "engine_tf32");
   switches.library = Switches::Library::none;
-  CHECK(decide(forward, kH200, switches).family() == "implicit_gemm");
+  CHECK(decide(forward, kH200, switches).family() != "library");
 
-  // In exact float32, dgrad is a convolution of dy with flipped filters, and its workspace is limited.
-  const ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
-  switches = with_library({.library_tf32 = false});
-  const Decision plan = decide(data, kH200, switches);
-  CHECK((plan.family() == "library" && plan.is_flipped()));
-  CHECK(plan.of<LibraryTiling>().workspace_limit == static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
+  // dgrad can be a convolution of dy with flipped filters, whose workspace is limited.
+  ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
+  data.switches.library_tf32 = false;
+  CHECK(cudnn_detail::kFlipped.can_run(data));
+  CHECK(std::get<LibraryTiling>(cudnn_detail::kFlipped.plan(data).tiling).workspace_limit ==
+        static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
   const ConvProblem flipped = cudnn_detail::flip_transpose(data);
   CHECK(flipped.pass == ConvPass::forward);
   CHECK(flipped.w.shape == Shape{64, 96, 5, 3});
   CHECK((flipped.geometry.padding[0] == 3 && flipped.geometry.padding[1] == 1));
   for (int i = 0; i < 2; ++i)  // its output is dx
     CHECK(data.x.shape[2 + i] == data.y.shape[2 + i] + 2 * flipped.geometry.padding[i] - (data.w.shape[2 + i] - 1));
-  switches.library = Switches::Library::plain;
-  CHECK_FALSE(decide(data, kH200, switches).is_flipped());
+  data.switches.library_tf32 = true;
+  CHECK_FALSE(cudnn_detail::kFlipped.can_run(data));
 
-  // Our kernels compute few channels, unless small_convolutions is set, and problems without elements, which cuDNN does
-  // not support.
+  // With small_convolutions, our kernels compute only problems without elements, which cuDNN does not support.
   ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);
   switches = with_library({});
   CHECK(decide(few, kH200, switches).family() == "direct");
@@ -530,16 +483,15 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   CHECK(decide(few, kH200, switches).family() == "library");
   few.x.shape[0] = few.y.shape[0] = 0;
   CHECK(decide(few, kH200, switches).family() != "library");
+}
 
-  // cuDNN pads half-type channels to eight, so with eight channels and many pixels it is chosen.
-  switches.small_convolutions = false;
-  for (const auto& [pixels, pass, library] : {std::tuple(28, ConvPass::backward_weight, false),
-                                              {56, ConvPass::backward_weight, true},
-                                              {56, ConvPass::forward, false},
-                                              {112, ConvPass::forward, true},
-                                              {224, ConvPass::backward_data, false}}) {
-    const ConvProblem eight = conv_problem({16, 8, pixels, pixels, 8, 3, 3, 1, 1}, pass, DType::bf16, true);
-    CHECK((decide(eight, kH200, switches).family() == "library") == library);
+TEST_CASE("convolutions on CUDA: while an algorithm is forced, it is chosen wherever it can run") {
+  ConvProblem problem = conv_problem({32, 64, 24, 24, 128, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
+  for (const ConvAlgorithm* algorithm : cudnn_detail::conv_family().algorithms) {
+    const ForcedAlgorithm forced(algorithm->name);
+    INFO(algorithm->name);
+    const bool chosen = select(problem, cudnn_detail::conv_family()).algorithm == algorithm;
+    CHECK(chosen == algorithm->can_run(problem));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include <gradus/core/kernel_choice.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -36,35 +37,43 @@ Convolution run(const Tensor& x, const Tensor& w, int64_t stride = 1) {
 
 }  // namespace
 
-TEST_CASE("convolutions: few channels are computed directly, many by implicit GEMM, odd ones by its generic loads") {
+TEST_CASE("convolutions: the algorithms that can run a layer give its results, where they are asked for") {
   if (no_cuda_device()) return;
   const bool ampere = cuda_capability() >= 80;  // asynchronous copies, and tensor cores for all types
   const TF32 exact(false);
   manual_seed(1);
-  const auto few = [](int64_t size, int64_t stride = 1, DType dtype = kFloat) {
+  const auto few = [](const char* algorithm, int64_t size, int64_t stride = 1, DType dtype = kFloat) {
+    const ForcedAlgorithm forced(algorithm);
     return run(image({2, 1, 12, 12}, dtype), image({8, 1, size, size}, dtype), stride).kernels;
   };
   for (const int64_t size : {3, 5})
-    CHECK_THAT(few(size), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_data/direct") &&
-                              contains(has_room_for_direct_wgrad() ? "cuda/conv2d_backward_weight/direct"
-                                                                   : "cuda/conv2d_backward_weight"));
-  for (const std::string& kernels : {few(4), few(3, 1, kDouble), few(3, 2)})
+    CHECK_THAT(few("direct", size), contains("cuda/conv2d/direct") && contains("cuda/conv2d_backward_data/direct") &&
+                                        contains(has_room_for_direct_wgrad() ? "cuda/conv2d_backward_weight/direct"
+                                                                             : "cuda/conv2d_backward_weight"));
+  for (const std::string& kernels :
+       {few("direct", 3, 1, kDouble), few("implicit_gemm_generic", 4), few("implicit_gemm_generic", 3, 2)})
     CHECK_THAT(kernels, contains("cuda/conv2d/implicit_gemm_generic") &&
                             contains("cuda/conv2d_backward_weight/implicit_gemm_generic"));
   const std::string odd = run(image({2, 19, 9, 9}), image({40, 19, 3, 3})).kernels;
   CHECK_THAT(odd, contains("cuda/conv2d/implicit_gemm_generic"));
   for (const int64_t stride : {1, 2}) {
     const Tensor x = image({2, 32, 12, 12}), w = image({48, 32, 3, 3});
-    const std::string kernel = ampere ? "/implicit_gemm_async" : "/implicit_gemm_fma";
-    CHECK_THAT(run(x, w, stride).kernels, contains("cuda/conv2d" + kernel) &&
-                                              contains("cuda/conv2d_backward_data" + kernel) &&
-                                              contains("cuda/conv2d_backward_weight" + kernel));
-    const std::string last = run(x.contiguous(MemoryFormat::channels_last), w, stride).kernels;
-    CHECK_THAT(last,
-               contains("cuda/conv2d/implicit_gemm_fma") && contains("cuda/conv2d_backward_weight/implicit_gemm_fma"));
+    const auto all_by = [&](const std::string& algorithm, const Tensor& images) {
+      const ForcedAlgorithm forced(algorithm.c_str());
+      const Convolution made = run(images, w, stride), reference = run(images.to(kDouble), w.to(kDouble), stride);
+      CHECK(error(made.y, reference.y) <= tolerance_of(kFloat));
+      CHECK(error(made.dx, reference.dx) <= tolerance_of(kFloat));
+      CHECK(error(made.dw, reference.dw) <= tolerance_of(kFloat));
+      CHECK_THAT(made.kernels, contains("cuda/conv2d/" + algorithm) &&
+                                   contains("cuda/conv2d_backward_data/" + algorithm) &&
+                                   contains("cuda/conv2d_backward_weight/" + algorithm));
+    };
+    if (ampere) all_by("implicit_gemm_async", x);
+    all_by("implicit_gemm_fma", x);
+    all_by("implicit_gemm_fma", x.contiguous(MemoryFormat::channels_last));
+    all_by("implicit_gemm_generic", x);
   }
-  CHECK_THAT(run(image({2, 3, 12, 11}), image({40, 3, 3, 3})).kernels,
-             contains("conv2d_backward_weight/implicit_gemm_generic"));
+  const ForcedAlgorithm half_algorithm("implicit_gemm_half");
   const std::string half = run(image({2, 32, 12, 12}, kHalf), image({48, 32, 3, 3}, kHalf)).kernels;
   const std::string kernel = ampere ? "/implicit_gemm_half" : "/implicit_gemm_generic";
   CHECK_THAT(half, contains("cuda/conv2d" + kernel) && contains("cuda/conv2d_backward_weight" + kernel));
@@ -81,6 +90,7 @@ TEST_CASE("few channels of half types are multiplied on tensor cores, which give
     for (const char* name : {"cuda", "cudnn"}) {
       if (!has_backend(name)) continue;
       const BackendGuard guard(name);
+      const ForcedAlgorithm forced("few_channel_mma");
       const Tensor x = image({9, 3, 33, 35}, dtype).contiguous(MemoryFormat::channels_last);
       const Tensor w = image({40, 3, 3, 3}, dtype).contiguous(MemoryFormat::channels_last).requires_grad_();
       const Tensor bias = image({40}, dtype).requires_grad_();
@@ -121,6 +131,7 @@ TEST_CASE("few channels of float32 are rounded to TF32 where that is allowed, wi
         if (!has_backend(name)) continue;
         INFO(layer.x << " " << layer.w);
         const BackendGuard guard(name);
+        const ForcedAlgorithm forced("few_channel_mma");
         const Tensor x = image(layer.x).contiguous(format), bias = image({layer.w[0]});
         const Tensor w = image(layer.w).contiguous(MemoryFormat::channels_last);
         const auto forward = [&](DType type) {
@@ -163,6 +174,7 @@ TEST_CASE(
       for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
         if (!has_backend(name)) continue;
         const BackendGuard guard(name);
+        const ForcedAlgorithm forced("direct");
         const Tensor x = image(layer.x).contiguous(format), w = image(layer.w).contiguous(format);
         const Tensor bias = image({layer.w[0]});
         const auto gradients = [&](DType dtype) {
@@ -185,6 +197,7 @@ TEST_CASE(
 TEST_CASE("what the thin kernels pad with meets no infinity") {
   if (no_cuda_device()) return;
   const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced("few_channel_mma");
   const Tensor x = zeros({1, 3, 6, 6}), w = ones({8, 3, 3, 3});
   x.select(1, 1).fill_(INFINITY);
   const auto of = [](const Tensor& tensor, DType dtype = kHalf) {
@@ -235,6 +248,7 @@ TEST_CASE("wgmma: y, dx, dw and dbias of half types are right, and have the same
         if (!has_backend(name)) continue;
         INFO(name << " " << layer.x << " to " << layer.K);
         const BackendGuard guard(name);
+        const ForcedAlgorithm forced("wgmma");
         const int64_t K = layer.K, C = layer.x[1];
         const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
         const Tensor x = last(image(layer.x, dtype)).requires_grad_();
@@ -283,6 +297,7 @@ TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with th
                                               {{9, 64, 24, 24}, 128}, {{40, 64, 32, 32}, 64}, {{3, 48, 20, 37}, 24},
                                               {{6, 24, 13, 100}, 72}, {{30, 32, 48, 48}, 64}, {{5, 40, 17, 21}, 72}};
   const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced(cuda_capability() == 90 ? "wgmma" : "implicit_gemm_tf32");
   for (const auto& [shape, filters] : layers) {
     INFO(shape << " to " << filters);
     const auto last = [](const Tensor& tensor) { return tensor.contiguous(MemoryFormat::channels_last); };
@@ -301,12 +316,11 @@ TEST_CASE("wgmma: y of float32 is rounded to TF32 where that is allowed, with th
     cuda::Graph graph;
     graph.capture([&] { captured = forward(kFloat); });
     graph.replay();
-    // On devices before Hopper other kernels run. Those for at most 16 filters compute exactly.
     const auto rounds = [&](const char* name) {
       return kernels.contain(std::string(name) + "/wgmma") ||
              kernels.contain(std::string(name) + "/implicit_gemm_tf32");
     };
-    if (filters > 16) CHECK(rounds("cuda/conv2d") == (cuda_capability() >= 80));
+    CHECK(rounds("cuda/conv2d") == (cuda_capability() >= 80));
     for (size_t i = 0; i < made.size(); ++i) {
       const double rounding = error(made[i], reference[i]);
       INFO(kernels.all());
@@ -335,6 +349,7 @@ TEST_CASE("wgmma_im2col: y, dx and dw of half types are right, and have the same
       {{2, 64, 8, 9}, 64, 2, 2, 2, 0},     {{1, 16, 2, 1}, 16, 1, 1, 1, 0},    {{1, 64, 3, 200}, 64, 3, 3, 1, 1},
       {{30, 256, 14, 14}, 256, 3, 3, 1, 1}};
   const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced("wgmma_im2col");
   for (const DType dtype : {kHalf, kBFloat16})
     for (const Layer& layer : layers) {
       INFO(layer.x << " to " << layer.K << ", " << layer.R << "x" << layer.S << ", stride " << layer.stride);
@@ -405,6 +420,7 @@ TEST_CASE("wgmma: threads convolve side by side on streams of their own") {
 
 TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
   if (no_cuda_device()) return;
+  const ForcedAlgorithm forced("implicit_gemm_tf32");
   manual_seed(2);
   for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
     const Tensor x = image({3, 64, 14, 14}).contiguous(format), w = image({96, 64, 3, 3});
@@ -432,6 +448,7 @@ TEST_CASE("convolutions of float32 use TF32 where matrix products may") {
 TEST_CASE("gradients of few channels read a gradient and its mask, without a masked copy between") {
   if (no_cuda_device()) return;
   const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced("direct");
   manual_seed(6);
   struct Layer {
     Shape x, w, y;

@@ -1,5 +1,6 @@
 // The backend "cudnn": which backend computes which convolution, the switches, and capture. The tests of all backends
 // cover the results in general.
+#include <gradus/core/kernel_choice.h>
 #include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
@@ -37,6 +38,7 @@ TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
   if (no_cudnn()) return;
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
+  cudnn::set_small_convolutions(true);
   cudnn::set_allow_tf32(true);                  // in exact float32, dgrad copies the weights to flip them
   const bool ampere = cuda_capability() >= 80;  // cuDNN supports TF32 and bfloat16
   for (DType dtype : {kFloat, kHalf, kBFloat16})
@@ -62,35 +64,24 @@ TEST_CASE("convolutions run on cuDNN, and nothing is transposed on the way") {
     }
 }
 
-TEST_CASE("small convolutions are the base class's unless cuDNN is to run them too") {
+TEST_CASE("all algorithms are candidates unless cuDNN is to run all convolutions") {
   if (no_cudnn()) return;
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
-  const auto kernels_of = [](const Shape& x_shape, const Shape& w_shape, DType dtype = kFloat) {
-    const auto operand = [&](const Shape& shape) { return image_of(shape, MemoryFormat::contiguous, dtype); };
-    const Tensor x = operand(x_shape).requires_grad_(), w = operand(w_shape).requires_grad_();
-    const Tensor bias = operand({w_shape[0]});
+  const auto kernels_by = [](const char* algorithm) {
+    const ForcedAlgorithm forced(algorithm);
+    const Tensor x = image_of({4, 6, 10, 12}).requires_grad_(), w = image_of({16, 6, 3, 3}).requires_grad_();
+    const Tensor bias = image_of({16});
     const Kernels kernels;
     const Tensor y = conv2d_relu(x, w, bias, 1, 1);
     y.backward(y.detach());
     return kernels.all();
   };
   cudnn::set_small_convolutions(false);
-  CHECK_THAT(kernels_of({4, 6, 9, 9}, {16, 6, 3, 3}), !contains("cudnn/conv2d"));
-  CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}), contains("cudnn/conv2d") &&
-                                                          contains("cudnn/conv2d_backward_data") &&
-                                                          contains("cuda/conv2d_backward_weight"));
-  CHECK_THAT(kernels_of({4, 1, 9, 9}, {32, 1, 3, 3}, kBFloat16), contains("cuda/conv2d_backward_weight"));
-  if (cuda_capability() >= 80) {
-    CHECK_THAT(kernels_of({4, 3, 9, 9}, {32, 3, 3, 3}, kBFloat16), contains("cudnn/conv2d_backward_weight"));
-    CHECK_THAT(kernels_of({4, 64, 9, 9}, {64, 64, 3, 3}, kBFloat16), !contains("cuda/conv2d"));
-    CHECK_THAT(kernels_of({4, 64, 8, 8}, {64, 64, 3, 3}), !contains("cudnn/conv2d"));  // small and exact
-    CHECK_THAT(kernels_of({64, 64, 32, 32}, {64, 64, 3, 3}),
-               contains("cudnn/conv2d_bias_relu") && contains("cudnn/conv2d_backward_data") &&
-                   contains("cuda/conv2d_backward_weight/implicit_gemm_async"));
-  }
+  CHECK_THAT(kernels_by("direct"), !contains("cudnn/conv2d"));
+  CHECK_THAT(kernels_by(cuda_capability() >= 80 ? "engine_tf32" : "engine"), !contains("cuda/conv2d"));
   cudnn::set_small_convolutions(true);
-  CHECK_THAT(kernels_of({4, 6, 9, 9}, {16, 6, 3, 3}), !contains("cuda/conv2d"));
+  CHECK_THAT(kernels_by("direct"), !contains("cuda/conv2d"));
 }
 
 TEST_CASE("a weight in the other order of memory gives the same numbers") {
@@ -107,6 +98,7 @@ TEST_CASE("TF32 is what float32 convolutions use where it is allowed, to its acc
   if (no_cudnn()) return;
   const CudnnSwitches restored;
   const BackendGuard guard("cudnn");
+  const ForcedAlgorithm forced("engine_tf32");
   for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
     const Tensor x = image_of({16, 64, 32, 32}, format), w = image_of({64, 64, 3, 3}, format).requires_grad_();
     cudnn::set_allow_tf32(false);

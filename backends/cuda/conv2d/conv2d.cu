@@ -86,48 +86,47 @@ namespace {
 
 using namespace cuda_detail;
 
-// Computes y, dx, or dw with the gradient of the bias, by one of `candidates`.
-void run(ConvCandidates candidates, ConvOperands call) {
+// Computes y, dx, or dw with the gradient of the bias, by an algorithm of `family`, or by `chosen`.
+void run(const ConvFamily& family, ConvOperands call, const ConvAlgorithm* chosen = nullptr) {
   const ConvProblem& problem = call.problem;
   if (problem.is_empty()) return;
   for (const View* view : {&call.in, &call.weight, &call.out})
     GRADUS_CHECK(view->numel() < int64_t{1} << 31, ShapeError,
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
-  for (;;) {
-    call.algorithm = &select(problem, candidates);
-    const ConvPlan plan = call.algorithm->plan(problem);
-    const Scratch workspace(plan.workspace_bytes, call.out.device);
-    if (call.algorithm->launch(plan, call, workspace.as<std::byte>())) return;
-    // The launch was refused, because cuDNN has no engine for this problem. The algorithms after the refused one
-    // remain; those before it cannot run or are not preferred.
-    const auto refused = std::ranges::find(candidates, call.algorithm, &ConvCandidate::algorithm);
-    candidates = candidates.subspan(refused - candidates.begin() + 1);
+  for (uint32_t refused = 0;;) {
+    const ConvChoice choice = chosen ? ConvChoice{chosen, 0, chosen->plan(problem)} : select(problem, family, refused);
+    call.algorithm = choice.algorithm;
+    const Scratch workspace(choice.plan.workspace_bytes, call.out.device);
+    if (choice.algorithm->launch(choice.plan, call, workspace.as<std::byte>())) return;
+    refused |= 1u << choice.index;  // because cuDNN has no engine for this problem
   }
 }
 
-void backward_weight(Backend& backend, ConvCandidates candidates, const View& dy, const View& x, const MutableView& dw,
-                     const View& dbias, const Conv2dGeometry& geometry, const void* mask = nullptr,
-                     const void* masked = nullptr) {
-  ConvProblem problem = conv_problem(ConvPass::backward_weight, x, dw, dy, geometry);
-  problem.bias = static_cast<bool>(dbias), problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
-  run(candidates, {backend, "conv2d_backward_weight", problem, x, dw, dbias, dy, mask, masked});
+struct BackwardCall {
+  Backend& backend;
+  const View& dy;
+  const Conv2dGeometry& geometry;
+  const void* mask = nullptr;
+  const void* masked = nullptr;
+};
+
+void backward_weight(const ConvFamily& family, const BackwardCall& call, const View& x, const MutableView& dw,
+                     const View& dbias, const ConvAlgorithm* chosen = nullptr) {
+  ConvProblem problem = conv_problem(ConvPass::backward_weight, x, dw, call.dy, call.geometry);
+  problem.bias = static_cast<bool>(dbias);
+  problem.mask_alignment = call.mask ? ConvOperand::alignment_of(call.mask) : 0;
+  run(family, {call.backend, "conv2d_backward_weight", problem, x, dw, dbias, call.dy, call.mask, call.masked}, chosen);
 }
 
-void backward_data(Backend& backend, ConvCandidates candidates, const View& dy, const View& w, const MutableView& dx,
-                   const Conv2dGeometry& geometry, const void* mask = nullptr) {
-  run(candidates, {backend,
-                   "conv2d_backward_data",
-                   conv_problem(ConvPass::backward_data, dx, w, dy, geometry),
-                   dy,
-                   w,
-                   {},
-                   dx,
-                   mask});
+void backward_data(const ConvFamily& family, const BackwardCall& call, const View& w, const MutableView& dx,
+                   const ConvAlgorithm* chosen = nullptr) {
+  const ConvProblem problem = conv_problem(ConvPass::backward_data, dx, w, call.dy, call.geometry);
+  run(family, {call.backend, "conv2d_backward_data", problem, call.dy, w, {}, dx, call.mask}, chosen);
 }
 
 }  // namespace
 
-cuda_detail::ConvCandidates CudaBackend::conv_candidates() const { return cuda_detail::conv_candidates(); }
+const cuda_detail::ConvFamily& CudaBackend::conv_family() const { return cuda_detail::conv_family(); }
 
 void CudaBackend::conv2d(const View& x, const View& w, const MutableView& y, const Conv2dGeometry& geometry) {
   conv2d_bias_relu({.x = x, .w = w, .geometry = geometry, .y = y});
@@ -137,17 +136,17 @@ void CudaBackend::conv2d_bias_relu(const Conv2dArgs& args) {
   ConvProblem problem = conv_problem(ConvPass::forward, args.x, args.w, args.y, args.geometry);
   problem.bias = static_cast<bool>(args.bias), problem.relu = args.relu;
   const char* const name = problem.bias || args.relu ? "conv2d_bias_relu" : "conv2d";
-  run(conv_candidates(), {*this, name, problem, args.x, args.w, args.bias, args.y});
+  run(conv_family(), {*this, name, problem, args.x, args.w, args.bias, args.y});
 }
 
 void CudaBackend::conv2d_backward_data(const View& dy, const View& w, const MutableView& dx,
                                        const Conv2dGeometry& geometry) {
-  backward_data(*this, conv_candidates(), dy, w, dx, geometry);
+  backward_data(conv_family(), {*this, dy, geometry}, w, dx);
 }
 
 void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const MutableView& dw,
                                          const Conv2dGeometry& geometry) {
-  backward_weight(*this, conv_candidates(), dy, x, dw, {}, geometry);
+  backward_weight(conv_family(), {*this, dy, geometry}, x, dw, {});
 }
 
 // Kernels that take the mask apply it themselves; for the others, which read each element of dy many times, another
@@ -155,37 +154,38 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 // that of an algorithm with `sums_bias` also sums dbias.
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto& [dy, x, w, y, geometry, dx, dw, dbias, memory] = args;
-  struct Choice {
-    const ConvAlgorithm& algorithm;
-    bool takes_mask;
-  };
-  const auto chosen = [&](ConvPass pass, const View& x, const View& w) -> Choice {
+  const ConvFamily& own = cuda_detail::conv_family();
+  const auto choose = [&](ConvPass pass, const View& x, const View& w, bool masked) {
     ConvProblem problem = conv_problem(pass, x, w, dy, geometry);
-    problem.mask_alignment = ConvOperand::alignment_of(y.data);
-    const ConvAlgorithm& algorithm = select(problem);
-    return {algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+    problem.mask_alignment = masked ? ConvOperand::alignment_of(y.data) : 0;
+    const ConvAlgorithm* const algorithm = select(problem).algorithm;
+    return std::pair(algorithm, algorithm->takes_mask && algorithm->takes_mask(problem));
   };
-  const ConvCandidates own = cuda_detail::conv_candidates();
-  if (y && dx && dw && y.strides == dy.strides && chosen(ConvPass::backward_weight, x, dw).algorithm.stores_masked) {
+  const bool can_mask = y && dw && y.strides == dy.strides;
+  const auto [for_dw, dw_takes_mask] =
+      dw ? choose(ConvPass::backward_weight, x, dw, can_mask) : std::pair<const ConvAlgorithm*, bool>{nullptr, false};
+  if (can_mask && dx && for_dw->stores_masked) {
     Array scratch;
     MutableView masked = memory;
     if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or `memory` is absent
       scratch = Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device);
       masked = scratch;
     }
-    backward_weight(*this, own, dy, x, dw, dbias, geometry, y.data, masked.data);
+    backward_weight(own, {*this, dy, geometry, y.data, masked.data}, x, dw, dbias, for_dw);
     return conv2d_backward_data(masked, w, dx, geometry);
   }
-  const auto takes_mask = [&](ConvPass pass, const View& x, const View& w) { return chosen(pass, x, w).takes_mask; };
-  const bool masks = !y || (y.strides == dy.strides && dw && (!dx || takes_mask(ConvPass::backward_data, dx, w)) &&
-                            takes_mask(ConvPass::backward_weight, x, dw));
+  const auto [for_dx, dx_takes_mask] = can_mask && dx ? choose(ConvPass::backward_data, dx, w, true)
+                                                      : std::pair<const ConvAlgorithm*, bool>{nullptr, true};
+  if (can_mask && dw_takes_mask && dx_takes_mask) {
+    if (dx) backward_data(own, {*this, dy, geometry, y.data}, w, dx, for_dx);
+    return backward_weight(own, {*this, dy, geometry, y.data}, x, dw, dbias, for_dw);
+  }
   Array scratch;
-  const View gradient = masks ? dy : masked_by_relu(dy, y, memory, scratch);
-  const void* mask = masks ? y.data : nullptr;
-  if (dx && mask) backward_data(*this, own, dy, w, dx, geometry, mask);
-  else if (dx) conv2d_backward_data(gradient, w, dx, geometry);
-  const bool apart = !dw || !chosen(ConvPass::backward_weight, x, dw).algorithm.sums_bias;
-  if (dw) backward_weight(*this, own, gradient, x, dw, apart ? View{} : dbias, geometry, mask);
+  const View gradient = y ? masked_by_relu(dy, y, memory, scratch) : dy;
+  if (dx) conv2d_backward_data(gradient, w, dx, geometry);
+  const ConvAlgorithm* const algorithm = dw ? choose(ConvPass::backward_weight, x, dw, false).first : nullptr;
+  const bool apart = !dw || !algorithm->sums_bias;
+  if (dw) backward_weight(own, {*this, gradient, geometry}, x, dw, apart ? View{} : dbias, algorithm);
   if (apart) Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = dbias});
 }
 

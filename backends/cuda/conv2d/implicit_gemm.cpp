@@ -127,6 +127,8 @@ ConvPlan plan_async_wgrad(const ConvProblem& p) {
   return wgrad_plan(p, turned, balanced_splits(wgrad_tiles(p, turned, p.taps()), steps, resident), 16);
 }
 
+ConvTile implicit_wgrad_tile(int64_t filters) { return filters <= kWarpRows ? warps_tile(1, 5) : warps_tile(2, 3); }
+
 template <MathMode kMode>
 ConvPlan plan_wgrad(const ConvProblem& p) {
   const ConvTile tile = implicit_wgrad_tile(p.filters());
@@ -227,8 +229,6 @@ constexpr ConvAlgorithm implicit_gemm(const char* name) {
 }
 
 }  // namespace
-
-ConvTile implicit_wgrad_tile(int64_t filters) { return filters <= kWarpRows ? warps_tile(1, 5) : warps_tile(2, 3); }
 
 constinit const ConvAlgorithm kImplicitGemmFma = implicit_gemm<MathMode::fma>("implicit_gemm_fma");
 constinit const ConvAlgorithm kImplicitGemmTf32 = implicit_gemm<MathMode::tf32>("implicit_gemm_tf32");

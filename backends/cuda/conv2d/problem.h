@@ -29,6 +29,7 @@ struct ConvOperand {
   explicit ConvOperand(const View& view)
       : shape(view.shape), strides(view.strides), alignment(alignment_of(view.data)) {}
 
+  bool operator==(const ConvOperand&) const = default;
   int64_t numel() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
   /// The largest distance in elements between two elements.
   int64_t span() const;
@@ -43,6 +44,7 @@ struct ConvSwitches {
   bool tf32 = false;                                     ///< our kernels may use TF32: cuda::matmul_allow_tf32()
   bool library_tf32 = true, small_convolutions = false;  ///< core/runtime/cuda.h
   size_t workspace_limit = size_t{256} << 20;            ///< core/runtime/cuda.h
+  bool operator==(const ConvSwitches&) const = default;
 };
 
 struct ConvProblem {
@@ -54,6 +56,7 @@ struct ConvProblem {
   int64_t mask_alignment = 0;       ///< of a mask with the strides of dy, to keep dy where it is > 0; 0: no mask
   ConvSwitches switches;
   DeviceProperties device = kH200;
+  bool operator==(const ConvProblem& other) const;
 
   /// The image operand that is read at the taps (`in`), and the one whose positions read it (`out`). backward_weight
   /// has the operands of forward.

@@ -1,104 +1,12 @@
-// Chooses the algorithm of a convolution: the order of preference among those that can run. The limits were measured on
-// an H200 with the layers of benchmarks/conv2d.
+// Chooses the algorithm of a convolution: the one with the lowest estimate among those that can run.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 namespace gradus::cuda_detail {
 namespace {
-
-/// Returns true if at least `percent` % of the pixels of wgmma's tiles are inside the image.
-bool fills_wgmma(const ConvProblem& p, int64_t percent = 50) {
-  const int64_t height = p.x.shape[2], width = p.x.shape[3];
-  return 100 * height * width >= percent * ceil_div(height * (width + 1), kWgmmaPixels) * kWgmmaPixels;
-}
-
-/// Returns true if wgmma_im2col is faster than wgmma, which from more than 64 channels on has space in shared memory
-/// only for tiles of 32 filters. The limits are those of the size of y.
-bool is_deep(const ConvProblem& p) {
-  if (std::min(p.filters(), p.channels()) <= 64 || p.y.numel() > int64_t{1} << 22) return false;
-  if (p.is_wgrad()) return p.mask_alignment == 0;
-  return p.y.numel() > int64_t{1} << 20 && fills_im2col(p);
-}
-
-bool prefers_wgmma(const ConvProblem& p) { return (fills_wgmma(p) && !is_deep(p)) || !kWgmmaIm2col.can_run(p); }
-
-/// With channels innermost implicit_gemm loads four at once.
-bool prefers_async(const ConvProblem& p) {
-  return p.is_wgrad() || (p.rows() > kMaxDirectRows && p.in().strides[1] != 1);
-}
-
-/// Returns true if the channels fill half of a row of implicit_gemm's tiles, or C R S half of their columns.
-bool prefers_implicit_gemm(const ConvProblem& p) {
-  if (!p.is_wgrad())
-    return 2 * p.depth_channels() * static_cast<int64_t>(size_of(p.dtype)) >= static_cast<int64_t>(kRowBytes);
-  const int columns = implicit_wgrad_tile(p.filters()).columns;
-  return 2 * p.taps() >= ceil_div(p.taps(), columns) * columns;
-}
-
-constexpr ConvCandidate kCandidates[] = {
-    {&kWgmma, prefers_wgmma},
-    {&kWgmmaIm2col},
-    {&kFewChannelMma},
-    {&kDirect},
-    {&kImplicitGemmAsync, prefers_async},
-    {&kImplicitGemmFma, prefers_implicit_gemm},
-    {&kImplicitGemmTf32, prefers_implicit_gemm},
-    {&kImplicitGemmHalf, prefers_implicit_gemm},
-    {&kImplicitGemmGeneric},
-};
-
-// ---- cuDNN or our kernels ----
-
-constexpr int64_t kFewChannels = 32;  // for exact float32
-
-/// Returns true if cuDNN is faster than wgmma because filters of more than 64 channels leave space in shared memory
-/// only for tiles of 32 filters, each of which loads the images again. The limits on the size of y were measured with
-/// 96 and 128 channels.
-bool is_crowded(const ConvProblem& p) {
-  if (p.is_wgrad() || p.depth_channels() <= 64 || p.rows() <= 32) return false;
-  if (!fills_wgmma(p, 85)) return p.y.numel() > int64_t{5} << 18;
-  return p.y.numel() > (p.pass == ConvPass::forward ? int64_t{5} << 20 : int64_t{1} << 23);
-}
-
-/// Returns true if a kernel for Hopper is faster than cuDNN:
-/// - wgmma, where images fill its tiles, unless is_crowded();
-/// - wgmma_im2col, from 64 channels on: wgrad under a stride, unless C R S is large, and wgrad without a stride where
-///   is_deep(); dgrad under a stride, unless there are many pixels; fprop and other dgrad, where its blocks fill the
-///   device, but no dgrad of very few pixels.
-bool prefers_hopper(const ConvProblem& p) {
-  const bool wgmma = kWgmma.can_run(p);
-  if (wgmma && prefers_wgmma(p)) return fills_wgmma(p) && !is_crowded(p);
-  if (!kWgmmaIm2col.can_run(p) || std::min(p.filters(), p.channels()) < 64) return false;
-  if (p.is_wgrad()) return p.is_strided() ? p.taps() <= 576 : wgmma && fills_wgmma(p);
-  if (p.pass == ConvPass::backward_data && p.is_strided()) return p.x.numel() <= int64_t{1} << 23;
-  // Other numbers of channels leave a part of the columns and the depth empty: with 96 channels, a quarter of each.
-  if (p.filters() % kIm2colBox != 0 || p.channels() % kIm2colBox != 0) return false;
-  return fills_im2col(p) && (p.pass == ConvPass::forward || p.x.numel() > int64_t{1} << 19);
-}
-
-/// Returns true if our kernel for exact float32 is faster than cuDNN's. It is faster for
-/// - wgrad, except with up to 32 filters, where half of a tile is idle, and, with channels innermost, with many
-///   weights or many pixels;
-/// - dgrad under a stride, unless channels are innermost;
-/// - results so small that cuDNN's tiles leave much of the device idle, above all if bias and ReLU follow;
-/// - dgrad of many pixels of few channels: cuDNN's best engines for it use Fourier space, and need more scratch
-///   memory than they may have.
-bool is_better_exact(const ConvProblem& p) {
-  const bool few = p.rows() <= kFewChannels, dgrad = p.pass == ConvPass::backward_data;
-  if (p.is_wgrad()) {
-    if (p.filters() <= kFewChannels && p.channels() >= kFewChannels) return false;
-    if (is_channels_last(p) && (p.w.numel() >= int64_t{1} << 20 || p.y.numel() >= int64_t{1} << 22)) return false;
-    const ConvAlgorithm& own = select(p);
-    return &own == &kImplicitGemmAsync || &own == &kDirect || (&own == &kImplicitGemmFma && p.x.strides[1] == 1);
-  }
-  if (!kImplicitGemmAsync.can_run(p) || p.rows() <= kMaxDirectRows ||
-      (dgrad && p.is_strided() && p.in().strides[1] == 1))
-    return false;
-  if (dgrad && (p.is_strided() || (few && p.x.numel() >= int64_t{1} << 24))) return true;
-  return p.out().numel() < int64_t{1} << ((p.bias || p.relu) && !few ? 22 : 21);
-}
 
 /// The phase of the results at, at + stride, … along an axis.
 ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
@@ -122,29 +30,40 @@ ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
 
 }  // namespace
 
-const ConvAlgorithm& select(const ConvProblem& problem, ConvCandidates candidates) {
-  if (!problem.is_empty())
-    for (const auto& [algorithm, is_preferred] : candidates)
-      if (algorithm->can_run(problem) && (!is_preferred || is_preferred(problem))) return *algorithm;
-  return *candidates.back().algorithm;
+namespace {
+
+struct FamilyProblem {
+  const ConvFamily* family = nullptr;
+  ConvProblem problem = {};
+  bool operator==(const FamilyProblem&) const = default;
+};
+
+uint64_t hash_of(const ConvProblem& p) {
+  const int64_t sizes = (p.x.numel() * 8191 + p.y.numel()) * 8191 + p.w.numel();
+  return static_cast<uint64_t>(sizes) * 4 + static_cast<uint64_t>(p.pass);
 }
 
-ConvCandidates conv_candidates() { return kCandidates; }
+ConvChoice choose(const ConvProblem& p, const ConvFamily& family, uint32_t without) {
+  if (p.is_empty()) return {&kImplicitGemmGeneric, 0, kImplicitGemmGeneric.plan(p)};
+  ConvFamily::Candidate best;
+  bool is_last_resort = false;  // one of our kernels, where the user wants the library
+  family.for_candidates(
+      p,
+      [&](const ConvFamily::Candidate& each) {
+        const bool last = p.switches.small_convolutions && !each.algorithm->is_library;
+        if (best.algorithm && (last != is_last_resort ? last : each.estimated_us >= best.estimated_us)) return;
+        best = each, is_last_resort = last;
+      },
+      without);
+  return {best.algorithm, best.index, best.algorithm->plan(p)};
+}
 
-// Ours are faster where there is little arithmetic for each element read, that is, for few channels, above all for
-// wgrad, whose kernels also mask dy and sum dbias. For half types cuDNN pads channels to eight, so that from eight
-// channels on its wgrad of many pixels, and from more pixels on its fprop, are faster. From 64 taps (C R S) on there is
-// enough arithmetic for cuDNN's wgrad.
-bool is_better_than_library(const ConvProblem& p) {
-  if (p.switches.small_convolutions) return false;
-  if (prefers_hopper(p)) return true;
-  if (kFewChannelMma.can_run(p)) return true;
-  if (p.is_library_exact() && is_better_exact(p)) return true;
-  const int64_t most = std::max(p.filters(), p.channels()), least = std::min(p.filters(), p.channels());
-  if (most <= 16 && p.is_half() && least >= 8 && p.pass != ConvPass::backward_data && is_channels_last(p))
-    return p.y.numel() < int64_t{1} << (p.is_wgrad() ? 18 : 20);
-  if (!p.is_wgrad() || most <= 16) return most <= 16;
-  return p.is_half() ? p.channels() == 1 || kDirect.can_run(p) : p.taps() < 64 && p.filters() * p.taps() <= 8192;
+}  // namespace
+
+ConvChoice select(const ConvProblem& problem, const ConvFamily& family, uint32_t without) {
+  if (without != 0) return choose(problem, family, without);
+  thread_local RecentPlans<FamilyProblem, ConvChoice> recent;
+  return recent.get({&family, problem}, hash_of(problem), [&] { return choose(problem, family, 0); });
 }
 
 const TuningTable& tuning_table() {
@@ -184,6 +103,12 @@ bool is_channels_last(const ConvProblem& p) {
 }
 
 // ---- problems and plans ----
+
+bool ConvProblem::operator==(const ConvProblem& other) const {
+  return pass == other.pass && dtype == other.dtype && x == other.x && w == other.w && y == other.y &&
+         std::memcmp(&geometry, &other.geometry, sizeof geometry) == 0 && bias == other.bias && relu == other.relu &&
+         mask_alignment == other.mask_alignment && switches == other.switches && device == other.device;
+}
 
 int64_t ConvOperand::span() const {
   int64_t span = 0;

@@ -47,6 +47,7 @@ struct ConvAlgorithm {
   bool (*takes_mask)(const ConvProblem&) = nullptr;
   bool stores_masked = false;  ///< wgrad: also stores the masked dy, for dgrad
   bool sums_bias = true;       ///< wgrad: can compute dbias
+  bool is_library = false;     ///< an algorithm of cuDNN
 };
 
 #ifdef GRADUS_WITHOUT_KERNELS
@@ -62,37 +63,26 @@ extern const ConvAlgorithm kImplicitGemmFma, kImplicitGemmTf32, kImplicitGemmHal
 ConvLaunch launch_direct, launch_few_channel_mma, launch_wgmma, launch_wgmma_im2col;
 ConvLaunch launch_implicit_gemm_async, launch_implicit_gemm_generic, launch_implicit_gemm;
 
-/// An algorithm, and whether it is faster than those after it in a list (null: wherever it can run).
-struct ConvCandidate {
-  const ConvAlgorithm* algorithm;
-  bool (*is_preferred)(const ConvProblem&) = nullptr;
-};
-using ConvCandidates = std::span<const ConvCandidate>;
-
-/// The algorithms of the backend "cuda" in the order of preference. The last one can run every problem.
-ConvCandidates conv_candidates();
-
-/// Chooses the first of `candidates` that can run and is preferred; for an empty problem, the last.
-const ConvAlgorithm& select(const ConvProblem& problem, ConvCandidates candidates = conv_candidates());
-
-/// The algorithms of the backend "cuda", for their estimates.
-const KernelFamily<ConvAlgorithm>& conv_family();
+using ConvFamily = KernelFamily<ConvAlgorithm>;
+/// The algorithms of the backend "cuda".
+const ConvFamily& conv_family();
 /// backends/cuda/tuning_table.txt, and the file that GRADUS_TUNING names.
 const TuningTable& tuning_table();
 /// The kinds of problems that differ in factors, in the order of ConvProblem::kind().
 std::vector<std::string> conv_kinds();
 
-/// Returns true if one of our kernels is faster than cuDNN.
-bool is_better_than_library(const ConvProblem& problem);
+struct ConvChoice {
+  const ConvAlgorithm* algorithm = nullptr;
+  size_t index = 0;  ///< in the family
+  ConvPlan plan = {};
+};
+/// Chooses the algorithm with the lowest estimate among those that can run, except those whose bit in `without` is set.
+/// With small_convolutions, cuDNN's algorithms come first.
+ConvChoice select(const ConvProblem& problem, const ConvFamily& family = conv_family(), uint32_t without = 0);
 
 /// Returns true for dense images of half types (with `tf32` also float32) with channels innermost, on Hopper. If
 /// `of_weight_too`, the weights or their gradient must have the same layout.
 bool suits_tma(const ConvProblem& problem, bool of_weight_too, bool tf32);
-/// Returns true if the blocks of wgmma_im2col run in at most two waves, which are at least 80 % full.
-bool fills_im2col(const ConvProblem& problem);
-/// The tile of implicit_gemm's wgrad.
-ConvTile implicit_wgrad_tile(int64_t filters);
-
 /// The layout in which cuDNN computes: the layout of the first operand that is dense in only one of the two layouts.
 /// The result of fprop and dgrad is asked first, then the other image, then the weights.
 bool is_channels_last(const ConvProblem& problem);

@@ -139,11 +139,6 @@ KernelWork work_of_wgmma_im2col(const ConvProblem& p) {
 
 }  // namespace
 
-bool fills_im2col(const ConvProblem& p) {
-  const Im2colShare share = share_im2col(im2col_size(p), p.device.multiprocessors);
-  return share.waves() <= 2 && 5 * share.clusters >= 4 * share.waves() * share.at_once;
-}
-
 constinit const ConvAlgorithm kWgmmaIm2col = {
     .name = "wgmma_im2col",
     .reason = "half types, channels innermost",

@@ -26,6 +26,7 @@ struct DeviceProperties {
   double multiply_adds_per_us = 33.5e6;  ///< of float32, at the peak
   double bytes_per_us = 4.8e6;           ///< of the device's memory, at the peak
 
+  bool operator==(const DeviceProperties&) const = default;
   bool has_tensor_cores() const { return compute_capability >= 80; }  ///< including bfloat16 and TF32
   bool has_async_copies() const { return compute_capability >= 80; }  ///< cp.async, from global to shared memory
   bool has_clusters() const { return compute_capability >= 90; }      ///< and programmatic dependent launches

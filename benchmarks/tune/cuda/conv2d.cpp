@@ -58,7 +58,7 @@ class CudaConv2dProblem final : public Problem {
     });
     return all;
   }
-  std::string selected() const override { return select(conv_.problem, cudnn_detail::conv_candidates()).name; }
+  std::string selected() const override { return select(conv_.problem, cudnn_detail::conv_family()).algorithm->name; }
   void run(const std::string&) override { GRADUS_FAIL(Error, "measure_cuda_conv2d() measures"); }
 
  private:

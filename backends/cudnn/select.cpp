@@ -117,7 +117,7 @@ KernelWork work_of(const ConvProblem& p) {
   const int64_t groups = p.geometry.groups, SMs = p.device.multiprocessors, N = p.y.shape[0];
   const int64_t K = round_up(p.filters(), unit), C = round_up(p.channels(), unit), taps = p.kernel();
   const int64_t outputs = N * p.y.shape[2] * p.y.shape[3], inputs = N * p.x.shape[2] * p.x.shape[3];
-  const double at_once = p.dtype == DType::f64 ? 0.5 : cuda_detail::multiply_adds_at_once(mode);
+  const double at_once = cuda_detail::multiply_adds_at_once(p.dtype, mode);
   const double scale = kH200.multiply_adds_per_us / p.device.multiply_adds_per_us / at_once;
   // The product has rows x columns results of a group, which are sums over the depth.
   const int64_t rows = p.pass == ConvPass::forward ? K : p.pass == ConvPass::backward_data ? C : K;
@@ -213,7 +213,7 @@ const cuda_detail::ConvFamily& conv_family() {
     std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kFlipped, &kEngine, &kEngineTf32};
     const auto& own = cuda_detail::conv_family().algorithms;
     all.insert(all.end(), own.begin(), own.end());
-    return cuda_detail::ConvFamily("cuda_conv2d", cuda_detail::conv_kinds(), all, {"h200"},
+    return cuda_detail::ConvFamily("cuda_conv2d", cuda_detail::conv_kinds(), all, cuda_detail::tuned_devices(),
                                    cuda_detail::tuning_table());
   }();
   return family;

@@ -193,7 +193,7 @@ int64_t resident_blocks(const ConvProblem& p, int64_t threads, size_t shared_byt
 // fprop, dgrad: a step is a line of taps of one channel. wgrad: a step is four pixels of a thread.
 KernelWork work_of_direct(const ConvProblem& p) {
   const ConvPlan plan = plan_direct(p);
-  WorkCounter counter(p, MathMode::fma);
+  WorkCounter counter = work_counter(p, MathMode::fma);
   const int64_t groups = p.geometry.groups, side = p.w.shape[3];
   if (p.is_wgrad()) {
     const auto& tiling = std::get<DirectWgradTiling>(plan.tiling);

@@ -96,7 +96,7 @@ ConvPlan plan_few_channel_mma(const ConvProblem& p) {
 KernelWork work_of_few_channel_mma(const ConvProblem& p) {
   const ConvPlan plan = plan_few_channel_mma(p);
   const auto& tiling = std::get<FewChannelTiling>(plan.tiling);
-  WorkCounter counter(p, plan.math_mode);
+  WorkCounter counter = work_counter(p, plan.math_mode);
   const int64_t groups = ceil_div(p.filters(), int64_t{plan.tile.rows});
   const int64_t blocks = p.is_wgrad() ? plan.split_k : tiling.blocks, pixels = tiling.tile_rows * p.y.shape[3];
   const int64_t depth = p.is_wgrad() ? plan.tile.columns : round_up(p.taps(), int64_t{16});

@@ -154,7 +154,7 @@ ConvPlan plan_generic(const ConvProblem& p) {
 /// load the columns of a step one by one.
 KernelWork work_of_plan(const ConvProblem& p, const ConvPlan& plan, int64_t resident, int64_t depth, bool scattered,
                         bool packs) {
-  WorkCounter counter(p, plan.math_mode);
+  WorkCounter counter = work_counter(p, plan.math_mode);
   const auto element = static_cast<int64_t>(size_of(p.dtype));
   const int64_t rows = plan.tile.rows, columns = plan.tile.columns, groups = p.geometry.groups;
   const auto add = [&](int64_t blocks, int64_t steps) {

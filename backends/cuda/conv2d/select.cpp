@@ -66,13 +66,6 @@ ConvChoice select(const ConvProblem& problem, const ConvFamily& family, uint32_t
   return recent.get({&family, problem}, hash_of(problem), [&] { return choose(problem, family, 0); });
 }
 
-const TuningTable& tuning_table() {
-  static const TuningTable table(
-#include <gradus/backends/cuda/tuning_table.txt>
-  );
-  return table;
-}
-
 std::vector<std::string> conv_kinds() {
   std::vector<std::string> kinds;
   for (const char* pass : {"fprop", "dgrad", "wgrad"})
@@ -91,7 +84,7 @@ const KernelFamily<ConvAlgorithm>& conv_family() {
       "cuda_conv2d", conv_kinds(),
       {&kWgmma, &kWgmmaIm2col, &kFewChannelMma, &kDirect, &kImplicitGemmAsync, &kImplicitGemmFma, &kImplicitGemmTf32,
        &kImplicitGemmHalf, &kImplicitGemmGeneric},
-      {"h200"}, tuning_table());
+      tuned_devices(), tuning_table());
   return family;
 }
 
@@ -159,38 +152,6 @@ ConvPlan wgrad_plan(const ConvProblem& p, const ConvTile& tile, int64_t split_k,
 
 double operand_bytes(const ConvProblem& p) {
   return static_cast<double>((p.x.numel() + p.w.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype)));
-}
-
-WorkCounter::WorkCounter(const ConvProblem& p, MathMode mode)
-    : p_(p), at_once_(p.dtype == DType::f64 ? 0.5 : multiply_adds_at_once(mode)) {
-  work_[kBytes] = operand_bytes(p);
-}
-
-void WorkCounter::add_tiles(const TileWork& tiles) {
-  const int64_t multiprocessors = p_.device.multiprocessors;
-  const int64_t busiest = ceil_div(tiles.blocks, multiprocessors);
-  const int64_t waves = ceil_div(tiles.blocks, tiles.resident * multiprocessors);
-  const auto steps = static_cast<double>(tiles.blocks * tiles.steps);
-  work_[kMultiplyAdds] += static_cast<double>(busiest * multiprocessors * tiles.steps * tiles.multiply_adds) / at_once_;
-  work_[kSteps] += static_cast<double>(waves * tiles.steps);
-  work_[kTileBytes] += steps * static_cast<double>(tiles.bytes);
-  work_[kTileElements] += steps * static_cast<double>(tiles.elements);
-  work_[kWaves] += static_cast<double>(waves);
-  work_[kBlocks] += static_cast<double>(busiest);
-}
-
-void WorkCounter::add_parts(int64_t splits, int64_t results) {
-  work_[kPartBytes] += static_cast<double>(2 * splits * results * (p_.dtype == DType::f64 ? 8 : 4));
-}
-
-KernelWork WorkCounter::work() const {
-  KernelWork work = work_;
-  for (size_t i = 0; i < kMaxWorkParts; ++i) {
-    if (kTileParts[i].limit == WorkLimit::multiply_adds)
-      work[i] *= kH200.multiply_adds_per_us / p_.device.multiply_adds_per_us;
-    if (kTileParts[i].limit == WorkLimit::bytes) work[i] *= kH200.bytes_per_us / p_.device.bytes_per_us;
-  }
-  return work;
 }
 
 }  // namespace gradus::cuda_detail

@@ -6,6 +6,7 @@
 #include <span>
 
 #include <gradus/backends/cuda/conv2d/plan.h>
+#include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/core/kernel_choice.h>
 
 namespace gradus::cuda_detail {
@@ -50,12 +51,6 @@ struct ConvAlgorithm {
   bool is_library = false;     ///< an algorithm of cuDNN
 };
 
-#ifdef GRADUS_WITHOUT_KERNELS
-constexpr bool kHasKernels = false;
-#else
-constexpr bool kHasKernels = true;
-#endif
-
 // The algorithms of the backend "cuda". NAME.cpp has the algorithm NAME; NAME.cu, NAME_fprop.cu and NAME_wgrad.cu have its
 // kernels.
 extern const ConvAlgorithm kDirect, kFewChannelMma, kWgmma, kWgmmaIm2col, kImplicitGemmAsync, kImplicitGemmGeneric;
@@ -66,8 +61,6 @@ ConvLaunch launch_implicit_gemm_async, launch_implicit_gemm_generic, launch_impl
 using ConvFamily = KernelFamily<ConvAlgorithm>;
 /// The algorithms of the backend "cuda".
 const ConvFamily& conv_family();
-/// backends/cuda/tuning_table.txt, and the file that GRADUS_TUNING names.
-const TuningTable& tuning_table();
 /// The kinds of problems that differ in factors, in the order of ConvProblem::kind().
 std::vector<std::string> conv_kinds();
 
@@ -88,64 +81,11 @@ bool suits_tma(const ConvProblem& problem, bool of_weight_too, bool tf32);
 bool is_channels_last(const ConvProblem& problem);
 
 // ---- work ----
-// All of our kernels consist of blocks, each of which computes a tile in steps, so they count the same parts.
-
-/// The parts of the work of our kernels, in this order.
-enum TilePart {
-  kMultiplyAdds,  // of the busiest multiprocessor, times the number of multiprocessors; the empty part of tiles counts
-  kSteps,         // that run one after the other: those of a block times the waves
-  kTileBytes,     // that all blocks load for their tiles
-  kTileElements,  // that threads load one by one
-  kBytes,         // of the operands and the result, once
-  kPartBytes,     // of the parts of sums, which are stored and added
-  kWaves,         // of blocks
-  kBlocks,        // of the busiest multiprocessor
-  kLaunches,
-  kClusterBlocks,  // that exchange their sums
-};
-inline constexpr WorkParts kTileParts = {{{"multiply_adds", WorkLimit::multiply_adds},
-                                          {"steps", WorkLimit::calls},
-                                          {"tile_bytes", WorkLimit::bytes},
-                                          {"tile_elements", WorkLimit::bytes},
-                                          {"bytes", WorkLimit::bytes},
-                                          {"part_bytes", WorkLimit::bytes},
-                                          {"waves", WorkLimit::calls},
-                                          {"blocks", WorkLimit::calls},
-                                          {"launches", WorkLimit::calls},
-                                          {"cluster_blocks", WorkLimit::calls}}};
-
-/// Multiply-adds of this mode in the time of one float32 multiply-add on the FMA units.
-constexpr double multiply_adds_at_once(MathMode mode) {
-  return mode == MathMode::fma ? 1 : mode == MathMode::tf32 ? 8 : 16;
-}
-
-/// Blocks of a launch that compute tiles of the same size.
-struct TileWork {
-  int64_t blocks = 1, resident = 1;                    ///< all blocks; those that a multiprocessor runs at a time
-  int64_t steps = 1;                                   ///< of a block
-  int64_t multiply_adds = 0, bytes = 0, elements = 0;  ///< of a step; elements: loaded one by one
-};
-
-/// Sums up the work of the launches of a convolution.
-class WorkCounter {
- public:
-  /// Counts the operands and the result.
-  WorkCounter(const ConvProblem& p, MathMode mode);
-
-  void add_tiles(const TileWork& tiles);
-  /// `splits` parts of `results` sums, which a second kernel adds.
-  void add_parts(int64_t splits, int64_t results);
-  void add(TilePart part, int64_t amount) { work_[part] += static_cast<double>(amount); }
-  /// The work as a multiple of what an H200 does in the same time.
-  KernelWork work() const;
-
- private:
-  const ConvProblem& p_;
-  const double at_once_;
-  KernelWork work_ = {};
-};
 
 /// Bytes of x, w and y.
 double operand_bytes(const ConvProblem& p);
+inline WorkCounter work_counter(const ConvProblem& p, MathMode mode) {
+  return {p.device, p.dtype, mode, operand_bytes(p)};
+}
 
 }  // namespace gradus::cuda_detail

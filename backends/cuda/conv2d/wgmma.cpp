@@ -127,7 +127,7 @@ ConvPlan plan_wgmma(const ConvProblem& p) {
 KernelWork work_of_wgmma(const ConvProblem& p) {
   const ConvPlan plan = plan_wgmma(p);
   const auto& tiling = std::get<WgmmaTiling>(plan.tiling);
-  WorkCounter counter(p, plan.math_mode);
+  WorkCounter counter = work_counter(p, plan.math_mode);
   const int64_t chunks = tiling.chunks, line = tiling.line_bytes / static_cast<int64_t>(size_of(p.dtype));
   if (p.is_wgrad()) {
     const int64_t blocks = ceil_div(p.w.shape[0], int64_t{plan.tile.rows}) *

@@ -125,7 +125,7 @@ ConvPlan plan_wgmma_im2col(const ConvProblem& p) {
 KernelWork work_of_wgmma_im2col(const ConvProblem& p) {
   const Im2colSize size = im2col_size(p);
   const Im2colShare share = share_im2col(size, p.device.multiprocessors);
-  WorkCounter counter(p, MathMode::half);
+  WorkCounter counter = work_counter(p, MathMode::half);
   const int64_t columns = share.boxes * kIm2colBox;
   counter.add_tiles({.blocks = share.waves() * p.device.multiprocessors,
                      .steps = ceil_div(size.steps, share.cluster * share.parts),

@@ -1,0 +1,88 @@
+// What the estimates of all families are made of (core/kernel_choice.h): the tuning table of this backend, and the work
+// of kernels that compute tiles. Host code without CUDA.
+#pragma once
+
+#include <gradus/backends/cuda/device/math_mode.h>
+#include <gradus/backends/cuda/runtime/device_properties.h>
+#include <gradus/core/array/dtype.h>
+#include <gradus/core/kernel_choice.h>
+
+namespace gradus::cuda_detail {
+
+#ifdef GRADUS_WITHOUT_KERNELS
+constexpr bool kHasKernels = false;
+#else
+constexpr bool kHasKernels = true;
+#endif
+
+/// backends/cuda/tuning_table.txt, and the file that GRADUS_TUNING names.
+const TuningTable& tuning_table();
+/// The devices of the table. All devices use the factors of an H200, so the index of a problem's device is 0, and
+/// scaled_to() accounts for their differences.
+inline std::vector<std::string> tuned_devices() { return {"h200"}; }
+/// The work as a multiple of what an H200 does in the time in which `device` does it.
+KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, KernelWork work);
+
+// Most kernels consist of blocks, each of which computes a tile in steps, so they count the same parts.
+
+/// The parts of the work of such kernels, in this order.
+enum TilePart {
+  kMultiplyAdds,  // of the busiest multiprocessor, times the number of multiprocessors; the empty part of tiles counts
+  kSteps,         // that run one after the other: those of a block times the waves
+  kTileBytes,     // that all blocks load for their tiles
+  kTileElements,  // that threads load one by one
+  kBytes,         // of the operands and the result, once
+  kPartBytes,     // of the parts of sums, which are stored and added
+  kWaves,         // of blocks
+  kBlocks,        // of the busiest multiprocessor
+  kLaunches,
+  kClusterBlocks,  // that exchange their sums
+};
+inline constexpr WorkParts kTileParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                          {"steps", WorkLimit::calls},
+                                          {"tile_bytes", WorkLimit::bytes},
+                                          {"tile_elements", WorkLimit::bytes},
+                                          {"bytes", WorkLimit::bytes},
+                                          {"part_bytes", WorkLimit::bytes},
+                                          {"waves", WorkLimit::calls},
+                                          {"blocks", WorkLimit::calls},
+                                          {"launches", WorkLimit::calls},
+                                          {"cluster_blocks", WorkLimit::calls}}};
+
+/// Multiply-adds of this type and mode in the time of one float32 multiply-add on the FMA units.
+constexpr double multiply_adds_at_once(DType dtype, MathMode mode) {
+  if (dtype == DType::f64) return 0.5;
+  return mode == MathMode::fma ? 1 : mode == MathMode::tf32 ? 8 : 16;
+}
+
+/// Blocks of a launch that compute tiles of the same size.
+struct TileWork {
+  int64_t blocks = 1, resident = 1;                    ///< all blocks; those that a multiprocessor runs at a time
+  int64_t steps = 1;                                   ///< of a block
+  int64_t multiply_adds = 0, bytes = 0, elements = 0;  ///< of a step; elements: loaded one by one
+};
+
+/// Sums up the work of the launches of an operator, whose operands and result have `bytes` bytes.
+class WorkCounter {
+ public:
+  WorkCounter(const DeviceProperties& device, DType dtype, MathMode mode, double bytes)
+      : device_(device), dtype_(dtype), at_once_(multiply_adds_at_once(dtype, mode)) {
+    work_[kBytes] = bytes;
+  }
+
+  void add_tiles(const TileWork& tiles);
+  /// `splits` parts of `results` sums, which a second kernel adds.
+  void add_parts(int64_t splits, int64_t results) {
+    work_[kPartBytes] += static_cast<double>(2 * splits * results * (dtype_ == DType::f64 ? 8 : 4));
+  }
+  void add(TilePart part, int64_t amount) { work_[part] += static_cast<double>(amount); }
+  KernelWork work() const { return scaled_to(device_, kTileParts, work_); }
+
+ private:
+  const DeviceProperties& device_;
+  const DType dtype_;
+  const double at_once_;
+  KernelWork work_ = {};
+};
+
+}  // namespace gradus::cuda_detail

@@ -37,7 +37,7 @@ View matrix_of(Shape shape, DType dtype, bool transposed = false) {
 // tells which operands cuBLASLt transposes.
 std::string describe_gemm(const GemmPlan& plan) {
   std::ostringstream text;
-  text << plan.name();
+  text << plan.algorithm->name;
   if (plan.tile.rows > 0) text << " " << plan.tile.rows << "x" << plan.tile.columns << " /" << plan.split_k;
   else text << " " << (plan.a.transposed ? "t" : "n") << (plan.b.transposed ? "t" : "n");
   if (plan.a_copy || plan.b_copy || plan.y_copy) text << " copied";
@@ -46,7 +46,7 @@ std::string describe_gemm(const GemmPlan& plan) {
 }
 
 GemmPlan plan_gemm(const View& a, const View& b, const View* bias, const View& y, bool tf32 = false) {
-  return select_gemm(a, b, bias, y, kH200, tf32);
+  return select({a, b, bias, y, kH200, tf32});
 }
 
 }  // namespace
@@ -54,7 +54,7 @@ GemmPlan plan_gemm(const View& a, const View& b, const View* bias, const View& y
 TEST_CASE("plans of matrix products on CUDA are those written down") {
   std::ostringstream plans;
   plans
-      << "# What select_gemm() in backends/cuda/gemm decides on an H200 for a linear layer, y = x wT + bias of x (M, "
+      << "# What select() in backends/cuda/gemm decides on an H200 for a linear layer, y = x wT + bias of x (M, "
          "K) and\n# w (N, K), for its gradients dx = dy w and dw = dyT x, and for batches. Implementation, tile and "
          "/split-K, or\n# what a library transposes; bytes of workspace. Written by tests/cuda/gemm_select_test.cpp.\n";
   constexpr int64_t layers[][3] = {
@@ -87,6 +87,25 @@ TEST_CASE("plans of matrix products on CUDA are those written down") {
   test::check_decisions("cuda/gemm_plans.txt", plans.str());
 }
 
+TEST_CASE("the README lists the algorithms of matrix products on CUDA") {
+  std::string table = "| algorithm | reason |\n|---|---|\n";
+  for (const GemmAlgorithm* each : gemm_family().algorithms)
+    table += "| `" + std::string(each->name) + "` | " + each->reason + " |\n";
+  test::check_table("backends/cuda/README.md", "algorithms of gemm", table);
+}
+
+TEST_CASE("plans of matrix products on CUDA: a test can force an algorithm") {
+  const View a = matrix_of({64, 256}, DType::f32), b = matrix_of({64, 256}, DType::f32, true);
+  const View y = matrix_of({64, 64}, DType::f32);
+  for (const GemmAlgorithm* each : gemm_family().algorithms) {
+    const ForcedAlgorithm forced(each->name);
+    CHECK(plan_gemm(a, b, nullptr, y).algorithm == each);
+  }
+  const ForcedAlgorithm forced("small_tiles");  // has no batches
+  const View batch = matrix_of({2, 64, 64}, DType::f32);
+  CHECK(plan_gemm(batch, batch, nullptr, batch).algorithm == &kCublasLt);
+}
+
 TEST_CASE("plans of matrix products on CUDA: types") {
   const auto plan = [](DType dtype, bool tf32) {
     return plan_gemm(matrix_of({4096, 512}, dtype), matrix_of({512, 4096}, dtype), nullptr,
@@ -96,20 +115,20 @@ TEST_CASE("plans of matrix products on CUDA: types") {
   CHECK(plan(DType::f32, true).math_mode == MathMode::tf32);
   CHECK(plan(DType::f64, true).math_mode == MathMode::fma);
   CHECK(plan(DType::f16, true).math_mode == MathMode::half);
-  CHECK(plan(DType::i64, false).algorithm == GemmAlgorithm::integer);
+  CHECK(plan(DType::i64, false).algorithm == &kInteger);
   CHECK(plan(DType::i64, false).workspace_bytes == 0);
   CHECK(plan(DType::f32, false).workspace_bytes == size_t{32} << 20);
 }
 
 TEST_CASE("plans of matrix products on CUDA: a bias is part of small products and of cuBLASLt's") {
   const auto plan = [](int64_t M, const View& bias) {
-    return select_gemm(matrix_of({M, 512}, DType::f32), matrix_of({512, 512}, DType::f32, true), &bias,
-                       matrix_of({M, 512}, DType::f32), kH200, false);
+    return plan_gemm(matrix_of({M, 512}, DType::f32), matrix_of({512, 512}, DType::f32, true), &bias,
+                     matrix_of({M, 512}, DType::f32));
   };
   View bias = matrix_of({512}, DType::f32);
-  CHECK(plan(8, bias).algorithm == GemmAlgorithm::small_dots);
+  CHECK(plan(8, bias).algorithm == &kSmallDots);
   CHECK(plan(8, bias).adds_bias);
-  CHECK(plan(4096, bias).algorithm == GemmAlgorithm::library);
+  CHECK(plan(4096, bias).algorithm == &kCublasLt);
   CHECK(plan(4096, bias).adds_bias);
   bias.strides[0] = 2;
   CHECK(plan(8, bias).adds_bias);
@@ -136,7 +155,7 @@ TEST_CASE("plans of matrix products on CUDA: operands without a unit stride are 
   View x = matrix_of({8, 64}, DType::f32), w = matrix_of({8, 64}, DType::f32, true);
   y = matrix_of({8, 8}, DType::f32), y.strides = {16, 2};
   plan = plan_gemm(x, w, nullptr, y);
-  CHECK((plan.algorithm == GemmAlgorithm::small_dots && plan.workspace_bytes == 0 && plan.a_vectorized));
+  CHECK((plan.algorithm == &kSmallDots && plan.workspace_bytes == 0 && plan.a_vectorized));
   x.data = reinterpret_cast<const void*>(uintptr_t{4});
   CHECK_FALSE(plan_gemm(x, w, nullptr, y).a_vectorized);
 }
@@ -162,8 +181,8 @@ TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   CHECK(plan_gemm(a, b, nullptr, y).split_k == 8);
   for (const int capability : {75, 80, 86, 89}) {
     const DeviceProperties device = limited(kH200, 90, capability);
-    const GemmPlan plan = select_gemm(a, b, nullptr, y, device, true);
-    CHECK(plan.algorithm == GemmAlgorithm::library);
+    const GemmPlan plan = select({a, b, nullptr, y, device, true});
+    CHECK(plan.algorithm == &kCublasLt);
     CHECK(plan.math_mode == (capability < 80 ? MathMode::fma : MathMode::tf32));
   }
 }

@@ -29,9 +29,9 @@ struct IntegerDot {
 
 }  // namespace
 
-void integer_matmul(const GemmPlan& plan, const GemmCall& call) {
+bool integer_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
-  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops(), reason_for(plan.algorithm));
+  EventScope event(name, "cuda", plan.algorithm->name, {&a, &b}, call.flops(), plan.algorithm->reason);
   const int n = y.ndim();
   Strides a_strides = a.strides, b_strides = b.strides;
   a_strides[n - 1] = 0, b_strides[n - 2] = 0;
@@ -43,6 +43,7 @@ void integer_matmul(const GemmPlan& plan, const GemmCall& call) {
                              y.as<T>() + base[0], a.shape[n - 1],   accumulate};
       });
   });
+  return true;
 }
 
 }  // namespace gradus::cuda_detail

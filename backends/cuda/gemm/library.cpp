@@ -135,8 +135,8 @@ bool run_library(const GemmPlan& plan, const GemmCall& call) {
   if (!choice) return false;
 
   const View no_bias;
-  EventScope event(name, "cuda", plan.name(), {&a, &b, bias ? bias : &no_bias}, call.flops(),
-                   reason_for(plan.algorithm));
+  EventScope event(name, "cuda", plan.algorithm->name, {&a, &b, bias ? bias : &no_bias}, call.flops(),
+                   plan.algorithm->reason);
   if (is_recording(DeviceType::cuda)) return true;  // a recorded step only measures memory
   constexpr double doubles[] = {0, 1};
   constexpr float floats[] = {0, 1};

@@ -1,5 +1,5 @@
-// y = a b, y += a b and y = x wᵀ + bias. Gets a plan from select_gemm() (select.h), copies operands if the plan
-// requires it, and runs the kernel or library that the plan names.
+// y = a b, y += a b and y = x wᵀ + bias. Gets a plan from select() (select.h), copies operands if the plan requires it,
+// and launches the algorithm that the plan names.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/gemm/select.h>
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -10,7 +10,7 @@ namespace {
 
 using namespace cuda_detail;
 
-// Runs a plan. Returns false if the plan names cuBLASLt and cuBLASLt has no kernel that adds the bias.
+// Runs a plan. Returns false if cuBLASLt has no kernel that adds the bias.
 bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View b, const View* bias, MutableView y,
          bool accumulate) {
   const Scratch workspace(plan.workspace_bytes, y.device);
@@ -34,20 +34,13 @@ bool run(Backend& backend, const GemmPlan& plan, const char* name, View a, View 
       const MutableView copy = dense(*view, *offset);
       backend.copy(*view, copy), *view = copy;
     }
-  const GemmCall call{name, a, b, bias, y, accumulate, workspace.data()};
-  switch (plan.algorithm) {
-    case GemmAlgorithm::integer: integer_matmul(plan, call); break;
-    case GemmAlgorithm::library:
-      if (!run_library(plan, call)) return false;
-      break;
-    default: small_matmul(plan, call);
-  }
+  if (!plan.algorithm->launch(plan, {name, a, b, bias, y, accumulate, workspace.data()})) return false;
   if (plan.y_copy) backend.copy(y, result);
   return true;
 }
 
 GemmPlan plan_of(const View& a, const View& b, const View* bias, const View& y) {
-  return select_gemm(a, b, bias, y, device_properties(y.device.index()), cuda::matmul_allow_tf32());
+  return select({a, b, bias, y, device_properties(y.device.index()), cuda::matmul_allow_tf32()});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// select_gemm() chooses the kernel or library for a matrix product, and plans it.
+// Chooses the algorithm of a matrix product.
 #include <gradus/backends/cuda/gemm/select.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -6,13 +6,77 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// Describes the last two axes (rows, columns) of a view as a column-major matrix. If neighbours in a row are adjacent
-// in memory, the matrix is the transpose (columns, rows) of the view. If neighbours in a column are adjacent, it is the
-// view itself (rows, columns), and `transposed` is set. Empty if neither axis has unit stride.
-std::optional<LibraryMatrix> column_major(const View& view) {
-  const int n = view.ndim();
-  const int64_t rows = std::max<int64_t>(view.shape[n - 2], 1), columns = std::max<int64_t>(view.shape[n - 1], 1);
-  const int64_t row_step = view.strides[n - 2], column_step = view.strides[n - 1];
+// The small kernels are for products of two matrices that are too small to fill the device with the tiles of cuBLAS.
+const GemmAlgorithm& preferred(const GemmProblem& p) {
+  const auto tiles_of = [&](const GemmTile& tile) {
+    return ceil_div(p.M(), int64_t{tile.rows}) * ceil_div(p.N(), int64_t{tile.columns});
+  };
+  const int64_t dots = tiles_of(kDotTile);
+  if (!kSmallTiles.can_run(p) || tiles_of(kSmallTile) > 2 * p.device.multiprocessors) return kCublasLt;
+  // A block of small_dots reads twelve rows of length K for its 32 results; a block of small_tiles reads 48 rows for
+  // 512 results. Therefore small_dots is for few results or a short K. The limit is lower for half types, because
+  // cuBLAS multiplies them on tensor cores.
+  if (kSmallDots.can_run(p) && p.K() <= 4096 && dots * p.K() <= int64_t{1} << (p.is_half() ? 18 : 19))
+    return kSmallDots;
+  // cuBLAS, which splits long sums and uses tensor cores, is faster for products of at least these sizes.
+  const bool is_large = p.is_half() && p.M() * p.N() * p.K() >= int64_t{1} << 23;
+  return is_large || (p.K() >= 1024 && p.K() > 512 * kSmallTiles.plan(p).split_k) ? kCublasLt : kSmallTiles;
+}
+
+}  // namespace
+
+GemmOperand::GemmOperand(const View& view) : shape(view.shape), strides(view.strides) {
+  const auto address = reinterpret_cast<uintptr_t>(view.data) | 32;
+  alignment = static_cast<int64_t>(address & ~(address - 1));
+}
+
+GemmProblem::GemmProblem(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
+                         bool tf32)
+    : dtype(y.dtype), a(a), b(b), y(y), bias(bias), tf32(tf32), device(device) {
+  library_bias = bias && y.ndim() == 2 && dtype != DType::f64 && bias->dtype == dtype &&
+                 (y.shape[1] == 1 || bias->strides[0] == 1);
+}
+
+GemmProblem GemmProblem::transposed() const {
+  GemmProblem problem = *this;
+  problem.a = cuda_detail::transposed(b), problem.b = cuda_detail::transposed(a);
+  problem.y = cuda_detail::transposed(y), problem.bias = false;
+  return problem;
+}
+
+const GemmFamily& gemm_family() {
+  static const GemmFamily family("cuda_gemm", {"float32", "tf32", "half", "float64"},
+                                 {&kSmallDots, &kSmallTiles, &kCublasLt}, tuned_devices(), tuning_table());
+  return family;
+}
+
+GemmPlan select(const GemmProblem& problem) {
+  if (!is_floating(problem.dtype)) return kInteger.plan(problem);
+  if (const char* const forced = ForcedAlgorithm::current())
+    for (const GemmAlgorithm* each : gemm_family().algorithms)
+      if (std::string_view(forced) == each->name && each->can_run(problem)) return each->plan(problem);
+  return preferred(problem).plan(problem);
+}
+
+constinit const GemmAlgorithm kInteger = {.name = "integer",
+                                          .reason = "integers",
+                                          .parts = {},
+                                          .can_run = [](const GemmProblem& p) { return !is_floating(p.dtype); },
+                                          .work = [](const GemmProblem&) { return KernelWork{}; },
+                                          .plan = [](const GemmProblem&) { return GemmPlan{.algorithm = &kInteger}; },
+                                          .launch = kHasKernels ? integer_matmul : nullptr};
+
+// ---- cuBLASLt, which library.cpp runs ----
+
+namespace {
+
+// Describes the last two axes (rows, columns) of an operand as a column-major matrix. If neighbours in a row are
+// adjacent in memory, the matrix is the transpose (columns, rows) of the operand. If neighbours in a column are
+// adjacent, it is the operand itself (rows, columns), and `transposed` is set. Empty if neither axis has unit stride.
+std::optional<LibraryMatrix> column_major(const GemmOperand& x) {
+  const int n = x.ndim();
+  const int64_t rows = std::max<int64_t>(x.rows(), 1), columns = std::max<int64_t>(x.columns(), 1);
+  const int64_t row_step = x.strides[n - 2], column_step = x.strides[n - 1];
   if ((columns == 1 || column_step == 1) && (rows == 1 || row_step >= columns))
     return LibraryMatrix{false, rows == 1 ? columns : row_step};
   if ((rows == 1 || row_step == 1) && (columns == 1 || column_step >= rows))
@@ -20,137 +84,145 @@ std::optional<LibraryMatrix> column_major(const View& view) {
   return std::nullopt;
 }
 
-// Returns true if offsets within the view fit in 31 bits.
-bool has_small_span(const View& view) {
-  int64_t last = 0;
-  for (int i = 0; i < view.ndim(); ++i) last += (view.shape[i] - 1) * view.strides[i];
-  return last < int64_t{1} << 31;
-}
-
-// Returns true if the axis has unit stride and rows along it consist of aligned vectors.
-bool can_vectorize(const View& view, int axis) {
-  return view.strides[axis] == 1 && view.shape[axis] % kGemmVec == 0 && view.strides[1 - axis] % kGemmVec == 0 &&
-         reinterpret_cast<uintptr_t>(view.data) % (kGemmVec * size_of(view.dtype)) == 0;
-}
-
-int64_t tiles_of(const View& y, const GemmTile& tile) {
-  return ceil_div(y.shape[0], tile.rows) * ceil_div(y.shape[1], tile.columns);
-}
-
-// The number of blocks of a cluster that share the sum over K: more than 1 if the tiles alone would leave much of the
-// device idle and K is long. The barriers of a cluster take a microsecond, which a short K does not save.
-uint32_t split_k_of(int64_t K, int64_t tiles, const DeviceProperties& device) {
-  if (K < 512 || !device.has_clusters()) return 1;
-  uint32_t split_k = 1;
-  while (split_k < 8 && 256 * split_k <= K && 2 * split_k * tiles <= 128) split_k *= 2;
-  return split_k;
-}
-
-// A plan for the product of two matrices that are too small to fill the device with the tiles of cuBLAS. Empty for
-// other products.
-std::optional<GemmPlan> small_plan(const View& a, const View& b, const View& y, const DeviceProperties& device) {
-  if (a.ndim() != 2 || b.ndim() != 2) return std::nullopt;
-  const int64_t M = y.shape[0], N = y.shape[1], K = a.shape[1];
-  const int64_t tiles = tiles_of(y, kSmallTile), dots = tiles_of(y, kDotTile);
-  const bool is_half = size_of(a.dtype) == 2;
-  if (tiles > 2 * device.multiprocessors) return std::nullopt;
-  if (!has_small_span(a) || !has_small_span(b) || !has_small_span(y)) return std::nullopt;
-
-  GemmPlan plan;
-  plan.a_vectorized = can_vectorize(a, a.strides[1] == 1 ? 1 : 0);
-  plan.b_vectorized = can_vectorize(b, b.strides[1] == 1 ? 1 : 0);
-  // A block of small_dots reads twelve rows of length K for its 32 results; a block of small_tiles reads 48 rows for
-  // 512 results. Therefore small_dots is for few results or a short K. The limit is lower for half types, because
-  // cuBLAS multiplies them on tensor cores.
-  if (a.strides[1] == 1 && b.strides[0] == 1 && K <= 4096 && dots * K <= int64_t{1} << (is_half ? 18 : 19)) {
-    plan.algorithm = GemmAlgorithm::small_dots, plan.tile = kDotTile;
-    // If there are many blocks, each of them has fewer warps, so that all blocks are resident at once.
-    const int64_t rounds = ceil_div(K, plan.a_vectorized && plan.b_vectorized ? 32 * kGemmVec : 32);
-    plan.threads = static_cast<uint32_t>(32 * std::min<int64_t>(rounds, dots > 256 ? kGemmWarps / 2 : kGemmWarps));
-    return plan;
-  }
-  plan.algorithm = GemmAlgorithm::small_tiles, plan.tile = kSmallTile, plan.threads = 32 * kGemmWarps;
-  plan.split_k = split_k_of(K, tiles, device);
-  // cuBLAS, which splits long sums and uses tensor cores, is faster for products of at least these sizes.
-  if ((is_half && M * N * K >= int64_t{1} << 23) || (K >= 1024 && K > 512 * plan.split_k)) return std::nullopt;
-  return plan;
-}
-
 // Reserves space in the workspace for a dense copy of an operand, and returns its offset.
-size_t reserve(GemmPlan& plan, const View& view) {
-  const size_t offset = static_cast<size_t>(ceil_div(static_cast<int64_t>(plan.workspace_bytes), 256)) * 256;
-  plan.workspace_bytes = offset + static_cast<size_t>(view.numel()) * size_of(view.dtype);
+size_t reserve(GemmPlan& plan, const GemmOperand& x, int64_t element) {
+  const size_t offset = static_cast<size_t>(ceil_div(static_cast<int64_t>(plan.workspace_bytes), int64_t{256})) * 256;
+  plan.workspace_bytes = offset + static_cast<size_t>(x.numel() * element);
   return offset;
 }
 
-View dense(View view) {
-  view.strides = contiguous_strides(view.shape);
-  return view;
+GemmOperand dense(GemmOperand x) {
+  x.strides = contiguous_strides(x.shape);
+  return x;
 }
 
 // The distance from one matrix of the batch to the next in elements. Empty if the distances are not all equal.
-std::optional<int64_t> batch_step(const View& view) {
+std::optional<int64_t> batch_step(const GemmOperand& x) {
   int64_t step = 0, expected = -1;
-  for (int axis = view.ndim() - 3; axis >= 0; --axis) {
-    if (view.shape[axis] == 1) continue;
-    if (expected < 0) step = view.strides[axis];
-    else if (view.strides[axis] != expected) return std::nullopt;
-    expected = view.strides[axis] * view.shape[axis];
+  for (int axis = x.ndim() - 3; axis >= 0; --axis) {
+    if (x.shape[axis] == 1) continue;
+    if (expected < 0) step = x.strides[axis];
+    else if (x.strides[axis] != expected) return std::nullopt;
+    expected = x.strides[axis] * x.shape[axis];
   }
   return step;
 }
 
-// Returns true if cuBLASLt can use the view without a copy.
-bool has_library_form(const View& view) { return column_major(view) && batch_step(view); }
+// Returns true if cuBLASLt can use the operand without a copy.
+bool has_library_form(const GemmOperand& x) { return column_major(x) && batch_step(x); }
 
-}  // namespace
-
-const char* GemmPlan::name() const {
-  constexpr const char* names[] = {"integer", "small_dots", "small_tiles", "cublaslt"};
-  return names[static_cast<int>(algorithm)];
-}
-
-const char* reason_for(GemmAlgorithm algorithm) {
-  constexpr const char* reasons[] = {"integers", "few results, contiguous along K",
-                                     "results that do not fill the device", "results or sums that are large"};
-  return reasons[static_cast<int>(algorithm)];
-}
-
-GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
-                     bool tf32) {
-  if (!is_floating(y.dtype)) return {.algorithm = GemmAlgorithm::integer};
-  if (auto plan = small_plan(a, b, y, device)) {
-    plan->adds_bias = bias;
-    return *plan;
-  }
-
-  // cuBLASLt's matrices are column-major, so it computes yᵀ = bᵀ aᵀ.
-  if (!has_library_form(y)) {
-    GemmPlan plan = select_gemm(a, b, nullptr, dense(y), device, tf32);
-    plan.y_copy = reserve(plan, y);
+// cuBLASLt's matrices are column-major, so it computes yᵀ = bᵀ aᵀ.
+GemmPlan plan_library(const GemmProblem& p) {
+  if (!has_library_form(p.y)) {
+    GemmProblem copied = p;
+    copied.y = dense(p.y), copied.bias = false;
+    GemmPlan plan = plan_library(copied);
+    plan.y_copy = reserve(plan, p.y, p.element());
     return plan;
   }
-  const LibraryMatrix result = *column_major(y);
+  const LibraryMatrix result = *column_major(p.y);
   if (result.transposed) {
-    GemmPlan plan = select_gemm(transposed(b), transposed(a), nullptr, transposed(y), device, tf32);
+    GemmPlan plan = plan_library(p.transposed());
     plan.swapped = !plan.swapped;
     return plan;
   }
   GemmPlan plan;
-  plan.algorithm = GemmAlgorithm::library;
-  if (y.dtype == DType::f32 && tf32 && device.has_tensor_cores()) plan.math_mode = MathMode::tf32;
-  if (size_of(y.dtype) == 2) plan.math_mode = MathMode::half;
+  plan.algorithm = &kCublasLt;
+  plan.math_mode = p.library_mode();
   plan.workspace_bytes = kLibraryWorkspace;
-  plan.adds_bias = bias && y.ndim() == 2 && y.dtype != DType::f64 && bias->dtype == y.dtype &&
-                   (y.shape[1] == 1 || bias->strides[0] == 1);
-  View left = a, right = b;
-  if (!has_library_form(a)) plan.a_copy = reserve(plan, a), left = dense(a);
-  if (!has_library_form(b)) plan.b_copy = reserve(plan, b), right = dense(b);
+  plan.adds_bias = p.bias && p.library_bias;
+  GemmOperand left = p.a, right = p.b;
+  if (!has_library_form(left)) plan.a_copy = reserve(plan, left, p.element()), left = dense(left);
+  if (!has_library_form(right)) plan.b_copy = reserve(plan, right, p.element()), right = dense(right);
   plan.a = *column_major(left), plan.b = *column_major(right), plan.y = result;
   plan.batch_steps[0] = *batch_step(left), plan.batch_steps[1] = *batch_step(right);
-  plan.batch_steps[2] = *batch_step(y);
-  for (int axis = 0; axis < y.ndim() - 2; ++axis) plan.batch *= y.shape[axis];
+  plan.batch_steps[2] = *batch_step(p.y);
+  plan.batch = p.products();
   return plan;
 }
+
+// ---- work ----
+
+// cuBLASLt is a black box. It is described by tiles of two sizes, whose depth it may split.
+struct Part {
+  enum : size_t {
+    kMultiplyAdds,  // of the largest tiles …
+    kSmallTiles,    // … and of tiles of 64 x 64: of the busiest multiprocessor, times the number of multiprocessors
+    kDepth,         // of a product …
+    kSplitDepth,    // … and of a block, if the depth is split until the device is full
+    kPartBytes,     // of sums of split depth
+    kBytes,         // of the operands and the result
+    kNarrowBytes,   // of products with few rows or columns
+    kLooseMultiplyAdds,  // of operands whose rows are not aligned to 16 bytes
+    kLooseBytes,
+    kProducts,
+    kCopiedBytes,  // to and from dense copies
+    kKernels,
+  };
+};
+constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                               {"small_tiles", WorkLimit::multiply_adds},
+                               {"depth", WorkLimit::calls},
+                               {"split_depth", WorkLimit::calls},
+                               {"part_bytes", WorkLimit::bytes},
+                               {"bytes", WorkLimit::bytes},
+                               {"narrow_bytes", WorkLimit::bytes},
+                               {"loose_multiply_adds", WorkLimit::multiply_adds},
+                               {"loose_bytes", WorkLimit::bytes},
+                               {"products", WorkLimit::calls},
+                               {"copied_bytes", WorkLimit::bytes},
+                               {"kernels", WorkLimit::calls}}};
+
+KernelWork library_work(const GemmProblem& p) {
+  constexpr int64_t kLarge = 128, kSmall = 64, kLeastDepth = 256, kNarrow = 16, kVectorBytes = 16;
+  const GemmPlan plan = plan_library(p);
+  const int64_t SMs = p.device.multiprocessors, M = p.M(), N = p.N(), K = p.K(), products = p.products();
+  const double at_once = multiply_adds_at_once(p.dtype, plan.math_mode);
+  const auto tiles_of = [&](int64_t size) { return ceil_div(M, size) * ceil_div(N, size) * products; };
+  const auto multiply_adds = [&](int64_t tiles, int64_t size, int64_t depth) {
+    return static_cast<double>(tiles * size * size * depth) / at_once;
+  };
+  const int64_t small = tiles_of(kSmall);
+  const int64_t splits = std::clamp<int64_t>(std::min(SMs / small, K / kLeastDepth), 1, SMs);
+  KernelWork work = {};
+  work[Part::kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
+  work[Part::kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
+  work[Part::kDepth] = static_cast<double>(K), work[Part::kSplitDepth] = static_cast<double>(ceil_div(K, splits));
+  if (splits > 1) work[Part::kPartBytes] = static_cast<double>(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
+  work[Part::kBytes] = p.operand_bytes();
+  if (std::min(M, N) < kNarrow) work[Part::kNarrowBytes] = p.operand_bytes();
+  const auto is_loose = [&](const LibraryMatrix& x, const GemmOperand& operand, bool copied) {
+    return x.leading * p.element() % kVectorBytes != 0 || (!copied && operand.alignment < kVectorBytes);
+  };
+  const GemmOperand &a = plan.swapped ? p.b : p.a, &b = plan.swapped ? p.a : p.b;
+  if (is_loose(plan.a, a, plan.a_copy.has_value()) || is_loose(plan.b, b, plan.b_copy.has_value()) ||
+      is_loose(plan.y, p.y, plan.y_copy.has_value())) {
+    work[Part::kLooseMultiplyAdds] = work[Part::kSmallTiles];
+    work[Part::kLooseBytes] = p.operand_bytes();
+  }
+  work[Part::kProducts] = static_cast<double>(products);
+  work[Part::kKernels] = splits > 1 ? 2 : 1;
+  const auto add_copy = [&](const GemmOperand& x, bool copied) {
+    if (!copied) return;
+    work[Part::kCopiedBytes] += static_cast<double>(2 * x.numel() * p.element());
+    work[Part::kKernels] += 1;
+  };
+  add_copy(a, plan.a_copy.has_value()), add_copy(b, plan.b_copy.has_value()), add_copy(p.y, plan.y_copy.has_value());
+  if (p.bias && !plan.adds_bias) {  // another kernel adds it
+    work[Part::kCopiedBytes] += static_cast<double>(2 * p.y.numel() * p.element());
+    work[Part::kKernels] += 1;
+  }
+  return scaled_to(p.device, kParts, work);
+}
+
+}  // namespace
+
+constinit const GemmAlgorithm kCublasLt = {.name = "cublaslt",
+                                           .reason = "results or sums that are large",
+                                           .parts = kParts,
+                                           .can_run = [](const GemmProblem& p) { return is_floating(p.dtype); },
+                                           .work = library_work,
+                                           .plan = plan_library,
+                                           .launch = kHasKernels ? run_library : nullptr};
 
 }  // namespace gradus::cuda_detail

@@ -1,20 +1,65 @@
-// Decides how the backend "cuda" multiplies matrices: algorithm, math mode, tile, split-K and workspace. Host code
-// without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
+// How the backend "cuda" multiplies matrices. Each algorithm is one GemmAlgorithm; select() takes one of them. Host
+// code without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
 #pragma once
 
 #include <optional>
 
 #include <gradus/backends/cuda/device/math_mode.h>
+#include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
 
 namespace gradus::cuda_detail {
 
-enum class GemmAlgorithm : uint8_t {
-  integer,      ///< integer_matmul.cu: integers and booleans
-  small_dots,   ///< small_matmul.cu: few results, operands contiguous along K; no tiles in shared memory
-  small_tiles,  ///< small_matmul.cu: results that do not fill the device; tiles in shared memory
-  library,      ///< library.cpp: cuBLASLt
+/// Matrices along the last two axes, whose other axes are those of a batch.
+struct GemmOperand {
+  Shape shape;
+  Strides strides;
+  int64_t alignment = 32;  ///< the largest power of two up to 32 that divides the address
+
+  GemmOperand() = default;
+  explicit GemmOperand(const View& view);
+  bool operator==(const GemmOperand&) const = default;
+
+  int ndim() const { return shape.size(); }
+  int64_t numel() const { return numel_of(shape); }
+  int64_t rows() const { return shape[ndim() - 2]; }
+  int64_t columns() const { return shape[ndim() - 1]; }
+};
+
+/// y = a b with a (…, M, K), b (…, K, N) and y (…, M, N), whose leading sizes are equal; K and y are not empty.
+struct GemmProblem {
+  DType dtype = DType::f32;  ///< of all operands
+  GemmOperand a, b, y;
+  bool bias = false;          ///< a vector (N,) is added to every row
+  bool library_bias = false;  ///< the bias is one that cuBLASLt can add
+  bool tf32 = false;          ///< cuda::matmul_allow_tf32()
+  DeviceProperties device = kH200;
+
+  /// The bias may be null.
+  GemmProblem(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device, bool tf32);
+  GemmProblem() = default;
+  bool operator==(const GemmProblem&) const = default;
+  /// yᵀ = bᵀ aᵀ, without the bias.
+  GemmProblem transposed() const;
+
+  int64_t M() const { return y.rows(); }
+  int64_t N() const { return y.columns(); }
+  int64_t K() const { return a.columns(); }
+  int64_t products() const { return y.numel() / (M() * N()); }
+  int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
+  bool is_half() const { return dtype == DType::f16 || dtype == DType::bf16; }
+  /// How cuBLASLt multiplies.
+  MathMode library_mode() const {
+    if (is_half()) return MathMode::half;
+    return dtype == DType::f32 && tf32 && device.has_tensor_cores() ? MathMode::tf32 : MathMode::fma;
+  }
+  /// Bytes of a, b and y.
+  double operand_bytes() const { return static_cast<double>((a.numel() + b.numel() + y.numel()) * element()); }
+
+  /// Types that differ in factors: float32, TF32, half and float64.
+  size_t kind() const { return dtype == DType::f64 ? 3 : is_half() ? 2 : library_mode() == MathMode::tf32 ? 1 : 0; }
+  size_t device_index() const { return 0; }
 };
 
 /// The tile of results that a block computes.
@@ -35,9 +80,17 @@ struct LibraryMatrix {
 /// Scratch memory of cuBLASLt, at the beginning of the workspace: the size that cuBLAS recommends for sm_90.
 inline constexpr size_t kLibraryWorkspace = size_t{32} << 20;
 
-/// The decision of select_gemm(). Fields that an algorithm does not use are zero.
+struct GemmPlan;
+struct GemmCall;
+/// Queues the kernels of a plan. Returns false, and does nothing, if cuBLASLt has no kernel that adds a bias to this
+/// product.
+using GemmLaunch = bool(const GemmPlan& plan, const GemmCall& call);
+using GemmAlgorithm = KernelAlgorithm<GemmProblem, GemmPlan, GemmLaunch*>;  ///< `launch` is null in builds without CUDA
+using GemmFamily = KernelFamily<GemmAlgorithm>;
+
+/// The decision of select(). Fields that an algorithm does not use are zero.
 struct GemmPlan {
-  GemmAlgorithm algorithm = GemmAlgorithm::library;
+  const GemmAlgorithm* algorithm = nullptr;
   MathMode math_mode = MathMode::fma;
   bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed, and the other fields describe this product
   bool adds_bias = false;      ///< the kernel adds the bias; if false, the caller adds it
@@ -50,28 +103,27 @@ struct GemmPlan {
   uint32_t threads = 0;  ///< small_*: threads of a block
   bool a_vectorized = false, b_vectorized = false;  ///< small_*: kGemmVec elements are loaded at once
 
-  LibraryMatrix a = {}, b = {}, y = {};  ///< library: the matrices as cuBLASLt reads them
-  int64_t batch = 1;                     ///< library: number of products
-  int64_t batch_steps[3] = {};           ///< library: distances between successive matrices of a, b and y, in elements
-
-  /// The implementation name that observers see: "small_dots", "cublaslt", …
-  const char* name() const;
+  LibraryMatrix a = {}, b = {}, y = {};  ///< cublaslt: the matrices as cuBLASLt reads them
+  int64_t batch = 1;                     ///< cublaslt: number of products
+  int64_t batch_steps[3] = {};           ///< cublaslt: distances between successive matrices of a, b and y, in elements
 };
 
 /// The view with each of its matrices transposed.
 template <class AnyView>
 AnyView transposed(AnyView view) {
-  const int n = view.ndim();
+  const int n = static_cast<int>(view.shape.size());
   std::swap(view.shape[n - 1], view.shape[n - 2]);
   std::swap(view.strides[n - 1], view.strides[n - 2]);
   return view;
 }
 
-/// Plans y = a b with a (…, M, K), b (…, K, N) and y (…, M, N), whose leading sizes are equal; K and y must not be
-/// empty. The plan depends on the shapes, strides and type of the views and on the alignment of their addresses (a null
-/// address is aligned). The bias (N,) may be null. `tf32` is the value of cuda::matmul_allow_tf32().
-GemmPlan select_gemm(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
-                     bool tf32);
+/// Chooses an algorithm, by the problem alone, and plans it. For integers and booleans that is `integer`.
+GemmPlan select(const GemmProblem& problem);
+
+/// The algorithms for floating types.
+const GemmFamily& gemm_family();
+extern const GemmAlgorithm kSmallDots, kSmallTiles;  // small_matmul.cpp
+extern const GemmAlgorithm kCublasLt, kInteger;      // select.cpp
 
 // ---- The kernels and the library ----
 
@@ -87,14 +139,10 @@ struct GemmCall {
   int64_t flops() const { return 2 * y.numel() * a.shape[a.ndim() - 1]; }
 };
 
-/// The reason for which select_gemm() chooses an algorithm, for observers.
-const char* reason_for(GemmAlgorithm algorithm);
-
-/// Multiplies integers and booleans modulo 2^64, and converts the sums to the type of y.
-void integer_matmul(const GemmPlan& plan, const GemmCall& call);
-void small_matmul(const GemmPlan& plan, const GemmCall& call);
-/// Multiplies by cuBLASLt: float32 exactly unless the plan allows TF32, half types with sums in float32. Returns false,
-/// and does nothing, if cuBLASLt has no kernel that adds a bias to this product.
-bool run_library(const GemmPlan& plan, const GemmCall& call);
+/// integer_matmul.cu: multiplies integers and booleans modulo 2^64, and converts the sums to the type of y.
+GemmLaunch integer_matmul;
+GemmLaunch small_matmul;  // small_matmul.cu
+/// library.cpp: multiplies by cuBLASLt: float32 exactly unless the plan allows TF32, half types with sums in float32.
+GemmLaunch run_library;
 
 }  // namespace gradus::cuda_detail

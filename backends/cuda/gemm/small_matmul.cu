@@ -247,9 +247,9 @@ __global__ void __launch_bounds__(32 * kWarps, 2) tile_kernel(Operands<T> operan
 
 }  // namespace
 
-void small_matmul(const GemmPlan& plan, const GemmCall& call) {
+bool small_matmul(const GemmPlan& plan, const GemmCall& call) {
   const auto& [name, a, b, bias, y, accumulate, workspace] = call;
-  EventScope event(name, "cuda", plan.name(), {&a, &b}, call.flops(), reason_for(plan.algorithm));
+  EventScope event(name, "cuda", plan.algorithm->name, {&a, &b}, call.flops(), plan.algorithm->reason);
   const int M = static_cast<int>(y.shape[0]), N = static_cast<int>(y.shape[1]), K = static_cast<int>(a.shape[1]);
   const int bias_step = bias ? static_cast<int>(bias->strides[0]) : 0;
   const Sizes sizes{M, N, K, Steps(a), Steps(b), Steps(y), bias_step, plan.a_vectorized, plan.b_vectorized};
@@ -257,12 +257,13 @@ void small_matmul(const GemmPlan& plan, const GemmCall& call) {
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     const Operands<T> operands{sizes, a.as<T>(), b.as<T>(), bias ? bias->as<T>() : nullptr, y.as<T>(), accumulate};
-    if (plan.algorithm == GemmAlgorithm::small_tiles)
+    if (plan.algorithm == &kSmallTiles)
       launch.with({.cluster = dim3(1, 1, plan.split_k)}, tile_kernel<T>, grid, plan.threads, operands);
     else
       launch(sizes.a_vectorized && sizes.b_vectorized ? dot_kernel<kVec, T> : dot_kernel<1, T>, grid, plan.threads,
              operands);
   });
+  return true;
 }
 
 }  // namespace gradus::cuda_detail

@@ -29,7 +29,8 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
 #ifdef GRADUS_TUNE_CUDA
-#include <gradus/benchmarks/tune/cuda/conv2d.h>
+#include <gradus/backends/cuda/device/tuning.h>
+#include <gradus/benchmarks/tune/cuda/family.h>
 #endif
 #include <gradus/benchmarks/tune/tune.h>
 #include <gradus/core/error.h>
@@ -153,12 +154,43 @@ void write_table(const std::string& path, const std::string& device, const std::
 }
 
 #ifdef GRADUS_TUNE_CUDA
+// Those of the names that are families of CUDA's kernels.
+std::vector<Family> cuda_families_among(const std::vector<std::string>& names, bool of_nets) {
+  std::vector<Family> found;
+  for (const Family& each : cuda_families())
+    if (std::count(names.begin(), names.end(), each.name) > 0)
+      found.push_back(of_nets && each.name == cuda_net_conv2d().name ? cuda_net_conv2d() : each);
+  return found;
+}
+
+// Those of the problems that all algorithms could run.
+std::vector<Measurement> complete_measurements(const std::string& path) {
+  std::vector<Measurement> all = read_measurements(path);
+  const size_t removed = std::erase_if(all, [](const Measurement& each) {
+    for (const Candidate& candidate : family_of(each.family).problem(each.device, each.problem)->candidates(1))
+      if (each.us.count(candidate.name) == 0) return true;
+    return false;
+  });
+  if (removed > 0) std::printf("without %zu problems that an algorithm failed to run\n", removed);
+  return all;
+}
+
+// The lines of the built-in table, but with new factors of the measured families.
 void write_cuda_table(const std::string& path, const std::vector<Measurement>& measured) {
-  const TuningTable::Device& limits = cuda_detail::tuning_table().device("h200");
+  const TuningTable::Device& builtin = cuda_detail::tuning_table().device("h200");
+  std::set<std::string> families;
+  for (const Measurement& each : measured) families.insert(each.family);
   std::ofstream file(path);
   file << "R\"(\n# Made by benchmarks/tune. The format is described in core/kernel_choice.h.\ndevice h200 threads 1"
-       << " multiply_adds_per_us " << limits.multiply_adds_per_us << " bytes_per_us " << limits.bytes_per_us << '\n'
-       << fit(measured, cuda_detail::tuning_table(), "h200") << ")\"\n";
+       << " multiply_adds_per_us " << builtin.multiply_adds_per_us << " bytes_per_us " << builtin.bytes_per_us << '\n'
+       << fit(measured, cuda_detail::tuning_table(), "h200");
+  for (const auto& [row, factors] : builtin.factors) {
+    if (families.count(row.substr(0, row.find(' '))) > 0) continue;
+    file << row;
+    for (const auto& [part, factor] : factors) file << ' ' << part << ' ' << factor;
+    file << '\n';
+  }
+  file << ")\"\n";
   if (!file.flush()) GRADUS_FAIL(IoError, "cannot write to ", path);
 }
 #endif
@@ -169,6 +201,7 @@ int main(int argc, char** argv) {
   int64_t worst = 1, jobs = 8;
   Measuring measuring;
   std::string table_path, shard;
+  bool nets = false;
   benchmarks::Program program("tune", "Measures all algorithms of kernels and makes a tuning table");
   program.option("--measurements", measuring.path, "file of measurements, to which new ones are appended");
   program.option("--table", table_path, "write the table that fits the measurements to this file");
@@ -178,15 +211,16 @@ int main(int argc, char** argv) {
   program.option("--seconds", measuring.seconds, "time for all measurements");
   program.option("--shard", shard, "I/N: only measure part I of N of the problems, I from 1");
   program.option("--worst", worst, "print that many problems of each family with the most regret");
-  program.option("--jobs", jobs, "cuda_conv2d: threads that prepare problems");
+  program.option("--jobs", jobs, "CUDA: threads that prepare problems");
+  program.flag("--nets", nets, "cuda_conv2d: large layers of nets in bfloat16");
   return program.run(argc, argv, [&] {
 #ifdef GRADUS_TUNE_CUDA
-    if (measuring.families == std::vector<std::string>{"cuda_conv2d"}) {
-      families().push_back(cuda_conv2d());
+    if (const std::vector<Family> of_cuda = cuda_families_among(measuring.families, nets); !of_cuda.empty()) {
+      for (const Family& each : cuda_families()) families().push_back(each);
       if (measuring.problems > 0)
-        measure_cuda_conv2d({measuring.path, measuring.problems, static_cast<uint64_t>(measuring.seed),
-                             measuring.seconds, jobs});
-      const std::vector<Measurement> measured = read_measurements(measuring.path);
+        measure_cuda({measuring.path, of_cuda, measuring.problems, static_cast<uint64_t>(measuring.seed),
+                      measuring.seconds, jobs});
+      const std::vector<Measurement> measured = complete_measurements(measuring.path);
       std::printf("what select() chooses:\n");
       print(regrets_of_selected(measured), 0);
       std::printf("\nwhat the estimates would choose:\n");

@@ -1,95 +1,110 @@
-#include <gradus/benchmarks/tune/cuda/conv2d.h>
-
-#include <cmath>
 #include <sstream>
 
 #include <gradus/backends/cudnn/select.h>
+#include <gradus/benchmarks/tune/cuda/family.h>
 #include <gradus/core/error.h>
+#include <gradus/core/registry.h>
 
 namespace gradus::tune {
+namespace {
 
 using namespace cuda_detail;
 
-CudaConv2d::CudaConv2d(const std::string& text) {
-  std::istringstream words(text);
-  std::string pass, type, layout, epilogue;
-  int64_t N = 0, C = 0, H = 0, W = 0, K = 0, R = 0, stride = 1, padding = 0, dilation = 1, groups = 1;
-  words >> pass >> type >> layout >> N >> C >> H >> W >> K >> R >> stride >> padding >> dilation >> groups >> epilogue;
-  GRADUS_CHECK(words, ValueError, "not a convolution: ", text);
-  const bool tf32 = type == "tf32", mixed = type == "mixed";
-  problem.pass = pass == "fprop"   ? ConvPass::forward
-                 : pass == "dgrad" ? ConvPass::backward_data
-                                   : ConvPass::backward_weight;
-  problem.dtype = tf32 || mixed ? DType::f32 : dtype_named(type);
-  problem.switches.tf32 = tf32, problem.switches.library_tf32 = tf32 || mixed;
-  tolerance = problem.is_half() ? 2e-2 : tf32 || mixed ? 5e-3 : 1e-4;
-  format = layout == "nhwc" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
-  const auto out = [&](int64_t size) { return (size + 2 * padding - dilation * (R - 1) - 1) / stride + 1; };
-  const auto operand = [&](const Shape& shape) {
-    return ConvOperand(shape,
-                       format == MemoryFormat::contiguous ? contiguous_strides(shape) : channels_last_strides(shape));
-  };
-  problem.x = operand({N, C, H, W}), problem.w = operand({K, C / groups, R, R});
-  problem.y = operand({N, K, out(H), out(W)});
-  problem.geometry = {{stride, stride}, {padding, padding}, {dilation, dilation}, groups};
-  problem.bias = problem.relu = epilogue == "bias_relu";
-}
-
-std::vector<const ConvAlgorithm*> CudaConv2d::algorithms() const {
-  std::vector<const ConvAlgorithm*> all;
+const ConvAlgorithm& algorithm_named(const std::string& name) {
   for (const ConvAlgorithm* each : cudnn_detail::conv_family().algorithms)
-    if (each->can_run(problem)) all.push_back(each);
-  return all;
+    if (name == each->name) return *each;
+  GRADUS_FAIL(ValueError, "no algorithm ", name);
 }
 
-namespace {
-
-class CudaConv2dProblem final : public Problem {
+class ConvOperandsOfProblem final : public CudaOperands {
  public:
-  explicit CudaConv2dProblem(const std::string& text) : conv_(text) {}
+  ConvOperandsOfProblem(const ConvProblem& problem, MemoryFormat format, Device device) : problem_(problem) {
+    const auto make = [&](const ConvOperand& operand) {
+      return Array::empty(operand.shape, problem_.dtype, device, format);
+    };
+    x_ = make(problem_.x), w_ = make(problem_.w), y_ = make(problem_.y);
+    if (problem_.bias) bias_ = Array::empty({problem_.w.shape[0]}, problem_.dtype, device);
+  }
+
+  void fill() override {
+    RandomState state;
+    for (const Array& each : {x_, w_, y_, bias_})
+      if (each.defined()) ++state.seed, backend("cuda").uniform(each, state, -1, 1);
+  }
+  const Array& result() const override {
+    return problem_.is_wgrad() ? w_ : problem_.pass == ConvPass::backward_data ? x_ : y_;
+  }
+  bool launch(const std::string& name) override {
+    const bool dgrad = problem_.pass == ConvPass::backward_data;
+    const View in = dgrad ? y_ : x_, out = dgrad ? x_ : y_, weight = w_, bias = bias_.defined() ? View(bias_) : View();
+    const ConvAlgorithm& algorithm = algorithm_named(name);
+    ConvOperands call{backend("cudnn"), "conv2d", problem_, in, weight, bias, out};
+    call.algorithm = &algorithm;
+    const ConvPlan plan = algorithm.plan(problem_);
+    if (plan.workspace_bytes > 0 && (!workspace_.defined() || workspace_.nbytes() < plan.workspace_bytes))
+      workspace_ = Array::empty({static_cast<int64_t>(plan.workspace_bytes)}, DType::u8, x_.device());
+    return algorithm.launch(plan, call, workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr);
+  }
+
+ private:
+  const ConvProblem problem_;
+  Array x_, w_, y_, bias_, workspace_;
+};
+
+class CudaConv2d final : public CudaProblem {
+ public:
+  explicit CudaConv2d(const std::string& text) {
+    std::istringstream words(text);
+    std::string pass, type, layout, epilogue;
+    int64_t N = 0, C = 0, H = 0, W = 0, K = 0, R = 0, stride = 1, padding = 0, dilation = 1, groups = 1;
+    words >> pass >> type >> layout >> N >> C >> H >> W >> K >> R >> stride >> padding >> dilation >> groups >>
+        epilogue;
+    GRADUS_CHECK(words, ValueError, "not a convolution: ", text);
+    const bool tf32 = type == "tf32", mixed = type == "mixed";
+    problem_.pass = pass == "fprop"   ? ConvPass::forward
+                    : pass == "dgrad" ? ConvPass::backward_data
+                                      : ConvPass::backward_weight;
+    problem_.dtype = tf32 || mixed ? DType::f32 : dtype_named(type);
+    problem_.switches.tf32 = tf32, problem_.switches.library_tf32 = tf32 || mixed;
+    tolerance_ = problem_.is_half() ? 2e-2 : tf32 || mixed ? 5e-3 : 1e-4;
+    format_ = layout == "nhwc" ? MemoryFormat::channels_last : MemoryFormat::contiguous;
+    const auto out = [&](int64_t size) { return (size + 2 * padding - dilation * (R - 1) - 1) / stride + 1; };
+    const auto operand = [&](const Shape& shape) {
+      return ConvOperand(
+          shape, format_ == MemoryFormat::contiguous ? contiguous_strides(shape) : channels_last_strides(shape));
+    };
+    problem_.x = operand({N, C, H, W}), problem_.w = operand({K, C / groups, R, R});
+    problem_.y = operand({N, K, out(H), out(W)});
+    problem_.geometry = {{stride, stride}, {padding, padding}, {dilation, dilation}, groups};
+    problem_.bias = problem_.relu = epilogue == "bias_relu";
+  }
 
   std::vector<Candidate> candidates(int) const override {
-    const KernelFamily<ConvAlgorithm>& family = cudnn_detail::conv_family();
+    const ConvFamily& family = cudnn_detail::conv_family();
     std::vector<Candidate> all;
-    family.for_candidates(conv_.problem, [&](const KernelFamily<ConvAlgorithm>::Candidate& each) {
-      all.push_back({each.algorithm->name,
-                     {{{family.name + ' ' + family.kinds[conv_.problem.kind()] + ' ' + each.algorithm->name,
-                        each.algorithm->parts, each.work}}}});
+    family.for_candidates(problem_, [&](const ConvFamily::Candidate& each) {
+      all.push_back(candidate_of(family, problem_.kind(), each));
     });
     return all;
   }
-  std::string selected() const override { return select(conv_.problem, cudnn_detail::conv_family()).algorithm->name; }
-  void run(const std::string&) override { GRADUS_FAIL(Error, "measure_cuda_conv2d() measures"); }
+  std::string selected() const override { return select(problem_, cudnn_detail::conv_family()).algorithm->name; }
+  void use(const DeviceProperties& device) override { problem_.device = device; }
+  std::unique_ptr<CudaOperands> operands(Device device) const override {
+    return std::make_unique<ConvOperandsOfProblem>(problem_, format_, device);
+  }
+  double tolerance() const override { return tolerance_; }
+  // cuDNN compiles some of its engines.
+  bool is_prepared_slowly(const std::string& algorithm) const override { return algorithm_named(algorithm).is_library; }
 
  private:
-  CudaConv2d conv_;
+  ConvProblem problem_;
+  MemoryFormat format_ = MemoryFormat::contiguous;
+  double tolerance_ = 0;
 };
-
-}  // namespace
-
-Family cuda_conv2d() {
-  return {"cuda_conv2d", draw_cuda_conv2d,
-          [](const std::string&, const std::string& text) { return std::make_unique<CudaConv2dProblem>(text); }};
-}
-
-std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements) {
-  std::map<std::string, Regret> result;
-  for (const Measurement& each : measurements) {
-    const std::string selected = CudaConv2dProblem(each.problem).selected();
-    std::map<std::string, double> order;  // the selected one first
-    for (const auto& [name, us] : each.us) order[name] = name == selected ? 0 : 1;
-    std::istringstream words(each.problem);
-    std::string pass, type;
-    words >> pass >> type;
-    result[each.family].add(each, order);
-    result[each.family + ' ' + pass + ' ' + type].add(each, order);
-  }
-  return result;
-}
 
 // A call of the fastest algorithm takes about a millisecond at most. Most problems are like the layers of nets, whose
 // channels are multiples of 8 and whose padding keeps the size of images; the others have any sizes.
-std::string draw_cuda_conv2d(Random& random) {
+std::string draw_any(Random& random) {
   constexpr double kMostElements = 1 << 24, kLeastWork = 1 << 16;
   const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
   const std::string type = one_of<std::string>(
@@ -142,5 +157,51 @@ std::string draw_cuda_conv2d(Random& random) {
     return text.str();
   }
 }
+
+// Layers as large as they are in ResNets, VGG and U-Nets. At the peak of an H200 they take at most 0.2 ms.
+std::string draw_of_nets(Random& random) {
+  constexpr double kMostElements = 1 << 28, kLeastWork = 1e8, kMostWork = 1e11;
+  struct Layer {
+    int64_t C, H, K, R, stride;
+  };
+  static const std::vector<Layer> layers = [] {
+    std::vector<Layer> all = {{3, 224, 64, 7, 2}, {3, 224, 64, 3, 1}, {3, 32, 64, 3, 1}, {64, 256, 1, 1, 1}};
+    for (int64_t C = 64, H = 56; C <= 512; C *= 2, H /= 2) {  // ResNets of ImageNet
+      all.insert(all.end(), {{C, H, C, 3, 1}, {C, H, 4 * C, 1, 1}, {4 * C, H, C, 1, 1}});
+      if (C < 512) all.insert(all.end(), {{C, H, 2 * C, 3, 2}, {4 * C, H, 2 * C, 1, 1}, {4 * C, H, 8 * C, 1, 2}});
+      if (C < 512) all.insert(all.end(), {{2 * C, H, 2 * C, 3, 2}, {C, H, 2 * C, 1, 2}});
+    }
+    for (int64_t C = 64, H = 32; C <= 512; C *= 2, H /= 2)  // ResNets of CIFAR
+      all.insert(all.end(), {{C, H, C, 3, 1}, {C, H, 2 * C, 3, 2}, {C, H, 2 * C, 1, 2}});
+    for (int64_t C = 64, H = 224; C <= 512; C *= 2, H /= 2)  // VGG
+      all.insert(all.end(), {{C, H, C, 3, 1}, {C, H / 2, std::min<int64_t>(2 * C, 512), 3, 1}});
+    for (int64_t C = 64, H = 256; C <= 1024; C *= 2, H /= 2)  // U-Nets, whose decoders join two halves
+      all.insert(all.end(), {{C, H, C, 3, 1}, {C / 2, H, C, 3, 1}, {2 * C, H, C, 3, 1}, {2 * C, H / 2, C, 1, 1}});
+    return all;
+  }();
+  for (;;) {
+    const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
+    const auto [C, H, K, R, stride] = one_of(random, layers);
+    const int64_t N = one_of<int64_t>(random, {32, 48, 64, 96, 128, 192, 256}), out = (H - 1) / stride + 1;
+    const auto outputs = static_cast<double>(N * K * out * out), inputs = static_cast<double>(N * C * H * H);
+    const double work = outputs * static_cast<double>(C * R * R);
+    if (work > kMostWork || work < kLeastWork || outputs + inputs > kMostElements) continue;
+    std::ostringstream text;
+    text << pass << " bfloat16 nhwc";
+    for (const int64_t each : {N, C, H, H, K, R, stride, R / 2, int64_t{1}, int64_t{1}}) text << ' ' << each;
+    text << (pass == "fprop" && random() % 2 == 0 ? " bias_relu" : " plain");
+    return text.str();
+  }
+}
+
+Family family_that_draws(std::function<std::string(Random&)> draw) {
+  return {"cuda_conv2d", std::move(draw),
+          [](const std::string&, const std::string& text) { return std::make_unique<CudaConv2d>(text); }};
+}
+
+}  // namespace
+
+Family cuda_conv2d() { return family_that_draws(draw_any); }
+Family cuda_net_conv2d() { return family_that_draws(draw_of_nets); }
 
 }  // namespace gradus::tune

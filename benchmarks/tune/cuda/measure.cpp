@@ -1,5 +1,5 @@
-// Measures convolutions on a device. Several threads prepare problems, which takes long because cuDNN compiles some of
-// its engines; one at a time has the device.
+// Measures problems on a device. Several threads prepare problems, which takes long because cuDNN compiles some of its
+// engines; one at a time has the device.
 #include <atomic>
 #include <cmath>
 #include <cstdio>
@@ -11,7 +11,7 @@
 #include <thread>
 
 #include <gradus/benchmarks/timing.h>
-#include <gradus/benchmarks/tune/cuda/conv2d.h>
+#include <gradus/benchmarks/tune/cuda/family.h>
 #include <gradus/core/error.h>
 #include <gradus/core/registry.h>
 #include <gradus/core/runtime/cuda.h>
@@ -25,8 +25,8 @@ const DeviceProperties& device_properties(int index);  // runtime/cuda_runtime.h
 namespace gradus::tune {
 namespace {
 
-using namespace cuda_detail;
 using benchmarks::now_ms;
+using cuda_detail::device_properties;
 
 // Memory without contents, in which a thread calls operators to find out what they need. Nothing runs on the device.
 class Rehearsal {
@@ -54,57 +54,22 @@ class Rehearsal {
   std::shared_ptr<graph::RecordedBlocks> blocks_;
 };
 
-// The operands of a problem, and launches of its algorithms.
-class Operands {
- public:
-  Operands(const CudaConv2d& conv, Device device) : problem_(conv.problem) {
-    const auto make = [&](const ConvOperand& operand) {
-      return Array::empty(operand.shape, problem_.dtype, device, conv.format);
-    };
-    x_ = make(problem_.x), w_ = make(problem_.w), y_ = make(problem_.y);
-    if (problem_.bias) bias_ = Array::empty({problem_.w.shape[0]}, problem_.dtype, device);
-  }
-
-  void fill() {
-    RandomState state;
-    for (const Array& each : {x_, w_, y_, bias_})
-      if (each.defined()) ++state.seed, backend("cuda").uniform(each, state, -1, 1);
-  }
-  const Array& result() const { return problem_.is_wgrad() ? w_ : problem_.pass == ConvPass::backward_data ? x_ : y_; }
-
-  // Returns false if cuDNN has no engine.
-  bool launch(const ConvAlgorithm& algorithm) {
-    const bool dgrad = problem_.pass == ConvPass::backward_data;
-    const View in = dgrad ? y_ : x_, out = dgrad ? x_ : y_, weight = w_, bias = bias_.defined() ? View(bias_) : View();
-    ConvOperands call{backend("cudnn"), "conv2d", problem_, in, weight, bias, out};
-    call.algorithm = &algorithm;
-    const ConvPlan plan = algorithm.plan(problem_);
-    if (plan.workspace_bytes > 0 && (!workspace_.defined() || workspace_.nbytes() < plan.workspace_bytes))
-      workspace_ = Array::empty({static_cast<int64_t>(plan.workspace_bytes)}, DType::u8, x_.device());
-    return algorithm.launch(plan, call, workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr);
-  }
-
- private:
-  const ConvProblem& problem_;
-  Array x_, w_, y_, bias_, workspace_;
-};
-
 double largest(const Tensor& x) { return x.abs().max().item<double>(); }
 
 // Microseconds of the algorithms, which are sampled in turn. `note` takes lines about failures.
-std::map<std::string, double> measure(const CudaConv2d& conv, Device device,
+std::map<std::string, double> measure(const CudaProblem& problem, Device device,
                                       const std::function<void(const std::string&)>& note) {
   constexpr int kSamples = 5, kMostCalls = 20;
   constexpr double kHopeless = 4, kSampleUs = 150;
   struct Timed {
-    const ConvAlgorithm* algorithm;
+    std::string algorithm;
     double first_us = 0;
     int calls = 1;
     std::unique_ptr<cuda::Graph> graph = nullptr;
     std::vector<double> us = {};
   };
-  Operands operands(conv, device);
-  operands.fill();
+  const std::unique_ptr<CudaOperands> operands = problem.operands(device);
+  operands->fill();
   Tensor first;
   double scale = 0, fastest = std::numeric_limits<double>::infinity();
   cuda::Event before(true), after(true);
@@ -116,28 +81,29 @@ std::map<std::string, double> measure(const CudaConv2d& conv, Device device,
     return before.elapsed_time(after) * 1000;
   };
   std::vector<Timed> all;
-  for (const ConvAlgorithm* algorithm : conv.algorithms()) try {
-      backend("cuda").fill(operands.result(), std::numeric_limits<double>::quiet_NaN());
-      if (!operands.launch(*algorithm)) continue;
-      const Tensor result = Tensor(operands.result()).to(DType::f32);
+  for (const Candidate& candidate : problem.candidates(1)) try {
+      const std::string& algorithm = candidate.name;
+      backend("cuda").fill(operands->result(), operands->initial());
+      if (!operands->launch(algorithm)) continue;
+      const Tensor result = Tensor(operands->result()).to(DType::f32);
       if (!first.defined()) {
         first = result.clone(), scale = largest(first);
-        if (!std::isfinite(scale)) note(std::string("not finite ") + algorithm->name);
-      } else if (const double difference = largest(result - first); !(difference <= conv.tolerance * scale)) {
-        note(std::string("differs ") + algorithm->name + " by " + std::to_string(difference / scale));
+        if (!std::isfinite(scale)) note("not finite " + algorithm);
+      } else if (const double difference = largest(result - first); !(difference <= problem.tolerance() * scale)) {
+        note("differs " + algorithm + " by " + std::to_string(difference / scale));
       }
       Timed each{algorithm};
-      each.first_us = timed_us([&] { operands.launch(*algorithm); });
+      each.first_us = timed_us([&] { operands->launch(algorithm); });
       fastest = std::min(fastest, each.first_us);
       all.push_back(std::move(each));
-    } catch (const Error& error) { note(std::string("failed ") + algorithm->name + ": " + error.what()); }
+    } catch (const Error& error) { note("failed " + candidate.name + ": " + error.what()); }
   const auto is_hopeless = [&](const Timed& each) { return each.first_us > kHopeless * std::max(fastest, 50.0); };
   for (Timed& each : all) {
     if (is_hopeless(each)) continue;
     each.calls = std::clamp(static_cast<int>(kSampleUs / each.first_us), 2, kMostCalls);
     each.graph = std::make_unique<cuda::Graph>();
     each.graph->capture([&] {
-      for (int i = 0; i < each.calls; ++i) operands.launch(*each.algorithm);
+      for (int i = 0; i < each.calls; ++i) operands->launch(each.algorithm);
     });
   }
   for (int sample = 0; sample < kSamples; ++sample)
@@ -147,8 +113,7 @@ std::map<std::string, double> measure(const CudaConv2d& conv, Device device,
       each.us.push_back(timed_us([&] { each.graph->replay(); }) / each.calls);
     }
   std::map<std::string, double> us;
-  for (const Timed& each : all)
-    us[each.algorithm->name] = each.us.empty() ? each.first_us : benchmarks::median(each.us);
+  for (const Timed& each : all) us[each.algorithm] = each.us.empty() ? each.first_us : benchmarks::median(each.us);
   return us;
 }
 
@@ -157,13 +122,17 @@ class Campaign {
   explicit Campaign(const CudaMeasuring& options) : options_(options) {
     start_ms_ = now_ms();
     std::set<std::string> known;
-    for (const Measurement& each : read_measurements(options.path)) known.insert(each.problem);
+    for (const Measurement& each : read_measurements(options.path)) known.insert(each.family + ' ' + each.problem);
     std::ifstream before(options.path);  // a problem that ended the process is not tried again
     for (std::string line; std::getline(before, line);)
       if (line.starts_with("# hangs ")) known.insert(line.substr(8));
-    Random random(options.seed);
-    for (int64_t i = 0; i < options.problems; ++i)
-      if (std::string text = draw_cuda_conv2d(random); known.insert(text).second) texts_.push_back(std::move(text));
+    for (const Family& family : options_.families) {
+      Random random(options.seed);
+      for (int64_t j = 0; j < options.problems; ++j)
+        if (std::string text = family.draw(random); known.insert(family.name + ' ' + text).second)
+          work_.push_back({&family, std::move(text), j});
+    }
+    std::ranges::stable_sort(work_, {}, &Work::turn);
     file_.open(options.path, std::ios::app);
     GRADUS_CHECK(file_, IoError, "cannot write to ", options.path);
   }
@@ -182,7 +151,7 @@ class Campaign {
     done = true;
     guard.join();
     std::printf("measured %lld of %zu problems in %.1f s, %.1f s of which had the device; %lld failed\n",
-                static_cast<long long>(measured_), texts_.size(), (now_ms() - start_ms_) / 1000, device_ms_ / 1000,
+                static_cast<long long>(measured_), work_.size(), (now_ms() - start_ms_) / 1000, device_ms_ / 1000,
                 static_cast<long long>(failures_));
   }
 
@@ -199,24 +168,25 @@ class Campaign {
     const Device device(DeviceType::cuda, 0);
     while (!is_late() && failures_ < kMostFailures) {
       const size_t index = next_++;
-      if (index >= texts_.size()) return;
-      const std::string& text = texts_[index];
+      if (index >= work_.size()) return;
+      const auto& [family, text, turn] = work_[index];
       const auto note = [&](const std::string& about) {
-        std::string line = "# " + about + ": " + text;
+        std::string line = "# " + about + ": " + family->name + ' ' + text;
         std::replace(line.begin(), line.end(), '\n', ' ');
         write(line);
         std::printf("%s\n", line.c_str());
         std::fflush(stdout);
       };
       try {
-        CudaConv2d conv(text);
-        conv.problem.device = device_properties(0);
-        rehearse(conv, device);
+        const std::unique_ptr<Problem> made = family->problem("h200", text);
+        auto& problem = dynamic_cast<CudaProblem&>(*made);
+        problem.use(device_properties(0));
+        rehearse(problem, device);
         std::lock_guard lock(device_mutex_);
         if (is_late()) return;
         const double begun_ms = now_ms();
         current_ = index, begun_ms_ = begun_ms;
-        Measurement result{"cuda_conv2d", "h200", 1, text, measure(conv, device, note)};
+        Measurement result{family->name, "h200", 1, text, measure(problem, device, note)};
         begun_ms_ = 0;
         device_ms_ += now_ms() - begun_ms;
         if (!result.us.empty()) write(to_text(result)), ++measured_;
@@ -228,11 +198,11 @@ class Campaign {
   }
 
   // Lets cuDNN find the engines, which this thread then has.
-  static void rehearse(const CudaConv2d& conv, Device device) {
-    for (const ConvAlgorithm* each : conv.algorithms()) try {
-        if (!std::holds_alternative<LibraryTiling>(each->plan(conv.problem).tiling)) continue;
+  static void rehearse(const CudaProblem& problem, Device device) {
+    for (const Candidate& each : problem.candidates(1)) try {
+        if (!problem.is_prepared_slowly(each.name)) continue;
         const Rehearsal rehearsal(device);
-        Operands(conv, device).launch(*each);
+        problem.operands(device)->launch(each.name);
       } catch (const Error&) {  // measure() reports it
       }
   }
@@ -242,14 +212,21 @@ class Campaign {
     const double begun = begun_ms_, now = now_ms();
     const bool hangs = begun > 0 && now - begun > kMostMs;
     if (!hangs && !(options_.seconds > 0 && now - start_ms_ > options_.seconds * 1000 + kMostMs)) return;
-    if (hangs) write("# hangs " + texts_[current_]);
-    std::printf("gave up: %s\n", hangs ? texts_[current_].c_str() : "a thread does not end");
+    if (hangs) write("# hangs " + work_[current_].text());
+    std::printf("gave up: %s\n", hangs ? work_[current_].text().c_str() : "a thread does not end");
     std::fflush(stdout);
     std::_Exit(3);
   }
 
+  struct Work {
+    const Family* family;
+    std::string problem;
+    int64_t turn;
+
+    std::string text() const { return family->name + ' ' + problem; }
+  };
   const CudaMeasuring options_;
-  std::vector<std::string> texts_;
+  std::vector<Work> work_;
   std::ofstream file_;
   std::mutex file_mutex_, device_mutex_;
   std::atomic<size_t> next_ = 0, current_ = 0;
@@ -261,8 +238,8 @@ class Campaign {
 
 }  // namespace
 
-void measure_cuda_conv2d(const CudaMeasuring& options) {
-  GRADUS_CHECK(cudnn::is_available(), DeviceError, "cuda_conv2d needs a GPU, and a build with CUDA and cuDNN");
+void measure_cuda(const CudaMeasuring& options) {
+  GRADUS_CHECK(cudnn::is_available(), DeviceError, "a GPU, and a build with CUDA and cuDNN, are needed");
   Campaign(options).run();
 }
 

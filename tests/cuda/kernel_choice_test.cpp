@@ -1,0 +1,100 @@
+// How well the estimates of kernels on CUDA choose, on measurements of all algorithms on an H200 (benchmarks/tune made
+// them), without a GPU.
+#include <gradus/backends/cuda/device/tuning.h>
+#include <gradus/benchmarks/tune/cuda/family.h>
+#include <gradus/tests/catch.h>
+
+using namespace gradus;
+using namespace gradus::cuda_detail;
+
+namespace {
+
+constexpr const char* kMeasurements = "benchmarks/results/tuning_h200.txt";
+constexpr const char* kOtherProblems = "benchmarks/results/tuning_h200_other_problems.txt";
+
+void register_families() {
+  [[maybe_unused]] static const bool registered = [] {
+    for (const tune::Family& each : tune::cuda_families()) tune::families().push_back(each);
+    return true;
+  }();
+}
+
+std::vector<tune::Measurement> measurements(const char* path) {
+  register_families();
+  return tune::read_measurements(test::source_path(path));
+}
+
+// The mean and the worst regret are at most these.
+struct Bounds {
+  const char* family;
+  size_t problems;
+  double mean, worst;
+};
+
+void check_regret(const char* path, std::initializer_list<Bounds> all) {
+  const std::map<std::string, tune::Regret> regrets = tune::regrets(measurements(path), tuning_table());
+  CHECK(all.size() == tune::cuda_families().size());
+  for (const Bounds& bounds : all) {
+    const tune::Regret& regret = regrets.at(bounds.family);
+    INFO(path << ", " << bounds.family << ", worst: " << regret.worst_problems(5));
+    CHECK(regret.problems.size() >= bounds.problems);
+    CHECK(regret.mean <= bounds.mean);
+    CHECK(regret.worst <= bounds.worst);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("the estimates of kernels on CUDA choose well on the problems that their table was made from") {
+  check_regret(kMeasurements, {{"cuda_conv2d", 1500, 0.04, 9.5}});
+}
+
+TEST_CASE("the estimates of kernels on CUDA choose well on other problems") {
+  check_regret(kOtherProblems, {{"cuda_conv2d", 600, 0.11, 7.5}});
+}
+
+TEST_CASE("convolutions on CUDA run the algorithm with the lowest estimate") {
+  const tune::Costs costs = tune::costs_of(tuning_table(), "h200");
+  for (const tune::Measurement& each : measurements(kOtherProblems)) {
+    INFO(each.key());
+    const std::unique_ptr<tune::Problem> problem = tune::family_of(each.family).problem(each.device, each.problem);
+    CHECK(problem->selected() == tune::choice_of(problem->candidates(1), costs).name);
+  }
+}
+
+TEST_CASE("the tuning table of CUDA has a factor for each part of the work") {
+  const auto& factors = tuning_table().device("h200").factors;
+  for (const tune::Measurement& each : measurements(kMeasurements))
+    for (const tune::Candidate& candidate :
+         tune::family_of(each.family).problem(each.device, each.problem)->candidates(1)) {
+      const tune::Term& term = *candidate.only_term();
+      INFO(term.row);
+      const auto found = factors.find(term.row);
+      REQUIRE(found != factors.end());
+      for (size_t i = 0; i < kMaxWorkParts && term.parts[i].name; ++i)
+        CHECK(found->second.count(term.parts[i].name) == 1);
+    }
+}
+
+TEST_CASE("another device scales the estimates of kernels on CUDA by its arithmetic and bandwidth") {
+  register_families();
+  DeviceProperties slow = kH200;
+  slow.multiply_adds_per_us /= 2, slow.bytes_per_us /= 4;
+  const std::unique_ptr<tune::Problem> problems[] = {
+      tune::cuda_conv2d().problem("h200", "fprop float32 nchw 32 64 28 28 64 3 1 1 1 1 plain")};
+  for (const std::unique_ptr<tune::Problem>& problem : problems) {
+    const std::vector<tune::Candidate> before = problem->candidates(1);
+    dynamic_cast<tune::CudaProblem&>(*problem).use(slow);
+    const std::vector<tune::Candidate> after = problem->candidates(1);
+    REQUIRE(after.size() == before.size());
+    for (size_t i = 0; i < after.size(); ++i) {
+      const tune::Term &fast = *before[i].only_term(), &slower = *after[i].only_term();
+      INFO(fast.row);
+      for (size_t part = 0; part < kMaxWorkParts && fast.parts[part].name; ++part) {
+        const WorkLimit limit = fast.parts[part].limit;
+        const int times = limit == WorkLimit::calls ? 1 : limit == WorkLimit::bytes ? 4 : 2;
+        CHECK(slower.work[part] == Approx(fast.work[part] * times));
+      }
+    }
+  }
+}

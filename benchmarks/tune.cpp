@@ -16,7 +16,7 @@
 //
 // On a GPU, a family of CUDA's kernels is only measured:
 //
-//   tune --families cuda_conv2d --seconds 70
+//   tune --families cuda_conv2d,cuda_gemm --seconds 70
 #include <algorithm>
 #include <cstdio>
 #include <fstream>

@@ -46,6 +46,12 @@ class CudaProblem : public Problem {
 Family cuda_conv2d();
 /// The same family, but the problems that it draws are layers of nets in bfloat16 with channels innermost.
 Family cuda_net_conv2d();
+/// Matrix products: "TYPE FORM BATCH M N K EPILOGUE"
+///   TYPE      float32 (exact), tf32, float64, float16 or bfloat16
+///   FORM      nn, nt, tn or tt: whether a and b are stored as they are (n), or transposed (t)
+///   BATCH     the number of products, of matrices with two axes if it is 1
+///   EPILOGUE  plain, add (to y) or, of the form nt without a batch, bias
+Family cuda_gemm();
 
 /// One of each name. families() has those of the CPU alone.
 std::vector<Family> cuda_families();

@@ -159,10 +159,10 @@ std::string softmax_plans() {
     for (const int64_t rows : {64, 100000})
       for (const bool vectors : {false, true}) {
         if (vectors && size % 2 != 0) continue;
-        const SoftmaxPlan plan = select_softmax({rows, size}, 1, vectors, kH200);
-        text << size << " x " << rows << (vectors ? " vectors" : "") << ": " << plan.name() << " " << plan.blocks << "x"
-             << plan.threads;
-        if (plan.in_registers) text << " of " << plan.lanes << "x" << plan.values;
+        const SoftmaxPlan plan = select(SoftmaxProblem{.rows = rows, .size = size, .vectorized = vectors});
+        text << size << " x " << rows << (vectors ? " vectors" : "") << ": " << plan.algorithm->name << " "
+             << plan.blocks << "x" << plan.threads;
+        if (plan.lanes > 0) text << " of " << plan.lanes << "x" << plan.values;
         text << "\n";
       }
   return text.str();

@@ -23,6 +23,15 @@ inline std::vector<std::string> tuned_devices() { return {"h200"}; }
 /// The work as a multiple of what an H200 does in the time in which `device` does it.
 KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, KernelWork work);
 
+/// The algorithm that a test or benchmark forces (ForcedAlgorithm) if it can run, otherwise `preferred`.
+template <class Algorithm, class Problem>
+const Algorithm& forced_or(const KernelFamily<Algorithm>& family, const Problem& problem, const Algorithm& preferred) {
+  if (const char* const forced = ForcedAlgorithm::current())
+    for (const Algorithm* each : family.algorithms)
+      if (std::string_view(forced) == each->name && each->can_run(problem)) return *each;
+  return preferred;
+}
+
 // Most kernels consist of blocks, each of which computes a tile in steps, so they count the same parts.
 
 /// The parts of the work of such kernels, in this order.

@@ -52,10 +52,7 @@ const GemmFamily& gemm_family() {
 
 GemmPlan select(const GemmProblem& problem) {
   if (!is_floating(problem.dtype)) return kInteger.plan(problem);
-  if (const char* const forced = ForcedAlgorithm::current())
-    for (const GemmAlgorithm* each : gemm_family().algorithms)
-      if (std::string_view(forced) == each->name && each->can_run(problem)) return each->plan(problem);
-  return preferred(problem).plan(problem);
+  return forced_or(gemm_family(), problem, preferred(problem)).plan(problem);
 }
 
 constinit const GemmAlgorithm kInteger = {.name = "integer",

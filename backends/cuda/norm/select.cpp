@@ -189,19 +189,115 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   return plan;
 }
 
-SoftmaxPlan select_softmax(const Shape& shape, int axis, bool vectorized, const DeviceProperties& device) {
-  const int64_t size = shape.size() ? shape[axis] : 1, rows = numel_of(shape) / std::max<int64_t>(size, 1);
-  if (size > (vectorized ? 8192 : kWarpRow))
-    return {.threads = row_threads(size),
-            .blocks = static_cast<uint32_t>(std::clamp<int64_t>(rows, 1, 32 * device.multiprocessors))};
-  SoftmaxPlan plan{.in_registers = true, .vectorized = vectorized && size > 16, .lanes = 128, .values = 8};
-  if (size <= 16) plan.lanes = 8, plan.values = 2;
-  else if (size <= 64) plan.lanes = 16, plan.values = 4;
-  else if (size <= 256) plan.lanes = 32;
-  else if (size > 1024) plan.lanes = size <= 4096 ? 256 : 512, plan.values = 16;
+// ---- Softmax: rows in the registers of `lanes` threads, or read twice by a block ----
+
+namespace {
+
+constexpr int64_t kLongestSingle = 1024, kLongestVectorized = 8192;  // rows for whose threads there are kernels
+
+int64_t element(const SoftmaxProblem& p) { return static_cast<int64_t>(size_of(p.dtype)); }
+// Elements of a load.
+int64_t width(const SoftmaxProblem& p) { return p.vectorized ? 16 / element(p) : 1; }
+
+SoftmaxPlan plan_lanes(const SoftmaxProblem& p) {
+  SoftmaxPlan plan{.algorithm = &kSoftmaxLanes, .vectorized = p.vectorized && p.size > 16, .lanes = 128, .values = 8};
+  if (p.size <= 16) plan.lanes = 8, plan.values = 2;
+  else if (p.size <= 64) plan.lanes = 16, plan.values = 4;
+  else if (p.size <= 256) plan.lanes = 32;
+  else if (p.size > 1024) plan.lanes = p.size <= 4096 ? 256 : 512, plan.values = 16;
   plan.threads = plan.lanes > 32 ? plan.lanes : kThreads;
-  plan.blocks = static_cast<uint32_t>(ceil_div(rows, plan.threads / plan.lanes));
+  plan.blocks = static_cast<uint32_t>(ceil_div(p.rows, int64_t{plan.threads / plan.lanes}));
   return plan;
+}
+
+SoftmaxPlan plan_block(const SoftmaxProblem& p) {
+  return {.algorithm = &kSoftmaxBlock,
+          .threads = row_threads(p.size),
+          .blocks = static_cast<uint32_t>(std::clamp<int64_t>(p.rows, 1, 32 * p.device.multiprocessors))};
+}
+
+// ---- work ----
+
+enum Part : size_t {
+  kRowElements,   // that threads compute with, those beyond the ends of rows, too
+  kLoads,         // of a thread, one after the other, times the waves of blocks
+  kRows,          // that a block sums with barriers, one after the other, times the waves
+  kOperandBytes,  // that are read or written, once
+  kAgainBytes,    // that are read a second time
+  kSingleBytes,   // that are read or written in single elements
+  kBlockWaves,
+  kCalls,
+};
+constexpr WorkParts kParts = {{{"elements", WorkLimit::multiply_adds},
+                               {"loads", WorkLimit::calls},
+                               {"rows", WorkLimit::calls},
+                               {"bytes", WorkLimit::bytes},
+                               {"again_bytes", WorkLimit::bytes},
+                               {"single_bytes", WorkLimit::bytes},
+                               {"waves", WorkLimit::calls},
+                               {"launches", WorkLimit::calls}}};
+
+// A thread makes `loads` loads a row, one after the other. A block computes `rows` rows, one after the other, whose
+// threads need barriers if `has_barriers`.
+KernelWork work_of(const SoftmaxProblem& p, const SoftmaxPlan& plan, int64_t rows, int64_t loads, int64_t row_elements,
+                   bool has_barriers) {
+  constexpr int64_t kResidentThreads = 2048;  // of a multiprocessor
+  const int64_t resident = kResidentThreads / plan.threads * p.device.multiprocessors;
+  const auto waves = static_cast<double>(ceil_div(int64_t{plan.blocks}, resident));
+  const double bytes = static_cast<double>(p.rows * p.size * element(p)) * (p.backward ? 3 : 2);
+  KernelWork work = {};
+  work[kRowElements] = static_cast<double>(p.rows * row_elements);
+  work[kLoads] = waves * static_cast<double>(rows * loads);
+  if (has_barriers) work[kRows] = waves * static_cast<double>(rows);
+  work[kOperandBytes] = bytes;
+  if (!p.vectorized) work[kSingleBytes] = bytes;
+  work[kBlockWaves] = waves;
+  work[kCalls] = 1;
+  return work;
+}
+
+KernelWork lanes_work(const SoftmaxProblem& p) {
+  const SoftmaxPlan plan = plan_lanes(p);
+  return scaled_to(p.device, kParts, work_of(p, plan, 1, 1, plan.lanes * plan.values, plan.lanes > 32));
+}
+
+KernelWork block_work(const SoftmaxProblem& p) {
+  const SoftmaxPlan plan = plan_block(p);
+  const int64_t loads = ceil_div(p.size, plan.threads * width(p));
+  KernelWork work = work_of(p, plan, ceil_div(p.rows, int64_t{plan.blocks}), 2 * loads, 2 * p.size, true);
+  work[kAgainBytes] = static_cast<double>(p.rows * p.size * element(p)) * (p.backward ? 2 : 1);
+  return scaled_to(p.device, kParts, work);
+}
+
+}  // namespace
+
+constinit const SoftmaxAlgorithm kSoftmaxLanes = {
+    .name = "lanes",
+    .reason = "rows fit in registers",
+    .parts = kParts,
+    .can_run = [](const SoftmaxProblem& p) { return p.size <= (p.vectorized ? kLongestVectorized : kLongestSingle); },
+    .work = lanes_work,
+    .plan = plan_lanes,
+    .launch = {}};
+
+constinit const SoftmaxAlgorithm kSoftmaxBlock = {.name = "block",
+                                                  .reason = "long rows",
+                                                  .parts = kParts,
+                                                  .can_run = [](const SoftmaxProblem&) { return true; },
+                                                  .work = block_work,
+                                                  .plan = plan_block,
+                                                  .launch = {}};
+
+const KernelFamily<SoftmaxAlgorithm>& softmax_family() {
+  static const KernelFamily<SoftmaxAlgorithm> family("cuda_softmax",
+                                                     {"forward", "backward", "forward_float64", "backward_float64"},
+                                                     {&kSoftmaxLanes, &kSoftmaxBlock}, tuned_devices(), tuning_table());
+  return family;
+}
+
+SoftmaxPlan select(const SoftmaxProblem& problem) {
+  const SoftmaxAlgorithm& preferred = kSoftmaxLanes.can_run(problem) ? kSoftmaxLanes : kSoftmaxBlock;
+  return forced_or(softmax_family(), problem, preferred).plan(problem);
 }
 
 }  // namespace gradus::cuda_detail

@@ -2,7 +2,10 @@
 // tested, and memory planned, on machines without a GPU.
 #pragma once
 
+#include <variant>
+
 #include <gradus/backends/cuda/device/reduce_plan.h>
+#include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>
 
@@ -63,17 +66,32 @@ NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& de
 /// slices of the channels of NHWC images.
 bool is_dense(const View& x);
 
-/// How softmax, or its gradient, processes rows. It needs no workspace.
-struct SoftmaxPlan {
-  bool in_registers = false;  ///< `lanes` threads keep a row, `values` each; if false, a block reads a row twice
-  bool vectorized = false;    ///< in_registers: loads of 16 bytes, or of all values of a thread if these are fewer
-  uint32_t lanes = 0, values = 0;
-  uint32_t threads = 0, blocks = 0;
+/// Softmax of rows, or its gradient.
+struct SoftmaxProblem {
+  DType dtype = DType::f32;
+  int64_t rows = 1, size = 1;
+  bool backward = false;
+  bool vectorized = false;  ///< the rows of all views consist of aligned vectors of 16 bytes
+  DeviceProperties device = kH200;
+  bool operator==(const SoftmaxProblem&) const = default;
 
-  /// The implementation name that observers see: "lanes" or "block".
-  const char* name() const { return in_registers ? "lanes" : "block"; }
+  size_t kind() const { return (dtype == DType::f64 ? 2 : 0) + (backward ? 1 : 0); }
+  size_t device_index() const { return 0; }
 };
-/// Plans rows along `axis`. `vectorized`: the rows of all views consist of aligned vectors of 16 bytes.
-SoftmaxPlan select_softmax(const Shape& shape, int axis, bool vectorized, const DeviceProperties& device);
+
+struct SoftmaxPlan;
+using SoftmaxAlgorithm = KernelAlgorithm<SoftmaxProblem, SoftmaxPlan, std::monostate>;  ///< softmax.cu launches plans
+
+/// How rows are processed. This needs no workspace.
+struct SoftmaxPlan {
+  const SoftmaxAlgorithm* algorithm = nullptr;
+  bool vectorized = false;         ///< lanes: loads of 16 bytes, or of all values of a thread if these are fewer
+  uint32_t lanes = 0, values = 0;  ///< lanes: threads that keep a row, and values of each
+  uint32_t threads = 0, blocks = 0;
+};
+
+SoftmaxPlan select(const SoftmaxProblem& problem);
+const KernelFamily<SoftmaxAlgorithm>& softmax_family();
+extern const SoftmaxAlgorithm kSoftmaxLanes, kSoftmaxBlock;
 
 }  // namespace gradus::cuda_detail

@@ -183,9 +183,16 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
   const auto width = static_cast<int64_t>(16 / size_of(y.dtype));
   const bool vectorized =
       has_vectors_along(x, axis, width) && has_vectors_along(y, axis, width) && has_vectors_along(result, axis, width);
-  const SoftmaxPlan plan = select_softmax(y.shape, axis, vectorized, device_properties(y.device.index()));
+  const int64_t size = y.ndim() ? y.shape[axis] : 1;
+  const SoftmaxPlan plan = select(SoftmaxProblem{.dtype = y.dtype,
+                                                 .rows = nest.numel,
+                                                 .size = size,
+                                                 .backward = kBackward,
+                                                 .vectorized = vectorized,
+                                                 .device = device_properties(y.device.index())});
   const View none, &output = kBackward ? y : none;
-  EventScope event(name, "cuda", plan.name(), {&x, &output}, (kBackward ? 4 : 5) * y.numel());
+  EventScope event(name, "cuda", plan.algorithm->name, {&x, &output}, (kBackward ? 4 : 5) * y.numel(),
+                   plan.algorithm->reason);
   if (y.numel() == 0) return true;
   const auto step = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   const Launch launch(y.device);
@@ -200,7 +207,7 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
                  .x = x.as<T>(),
                  .y = y.as<T>(),
                  .nest = nest.geometry()};
-    if (!plan.in_registers) return launch(block_kernel<kBackward, T>, plan.blocks, plan.threads, rows);
+    if (plan.algorithm == &kSoftmaxBlock) return launch(block_kernel<kBackward, T>, plan.blocks, plan.threads, rows);
     visit_spread<T>(plan, [&]<class S>() { launch(lanes_kernel<kBackward, S, T>, plan.blocks, plan.threads, rows); });
   });
   return true;

@@ -79,14 +79,7 @@ class CudaConv2d final : public CudaProblem {
     problem_.bias = problem_.relu = epilogue == "bias_relu";
   }
 
-  std::vector<Candidate> candidates(int) const override {
-    const ConvFamily& family = cudnn_detail::conv_family();
-    std::vector<Candidate> all;
-    family.for_candidates(problem_, [&](const ConvFamily::Candidate& each) {
-      all.push_back(candidate_of(family, problem_.kind(), each));
-    });
-    return all;
-  }
+  std::vector<Candidate> candidates(int) const override { return candidates_of(cudnn_detail::conv_family(), problem_); }
   std::string selected() const override { return select(problem_, cudnn_detail::conv_family()).algorithm->name; }
   void use(const DeviceProperties& device) override { problem_.device = device; }
   std::unique_ptr<CudaOperands> operands(Device device) const override {

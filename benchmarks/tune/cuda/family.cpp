@@ -8,7 +8,7 @@ namespace gradus::tune {
 
 void CudaProblem::run(const std::string&) { GRADUS_FAIL(Error, "measure_cuda() measures kernels of CUDA"); }
 
-std::vector<Family> cuda_families() { return {cuda_conv2d(), cuda_gemm()}; }
+std::vector<Family> cuda_families() { return {cuda_conv2d(), cuda_gemm(), cuda_softmax()}; }
 
 std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements) {
   std::map<std::string, Regret> result;

@@ -36,6 +36,16 @@ class CudaProblem : public Problem {
   void run(const std::string&) override;
 };
 
+/// The algorithms of a family that can run a problem, each of which is one step.
+template <class KernelFamily, class Problem>
+std::vector<Candidate> candidates_of(const KernelFamily& family, const Problem& problem) {
+  std::vector<Candidate> all;
+  family.for_candidates(problem, [&](const typename KernelFamily::Candidate& each) {
+    all.push_back(candidate_of(family, problem.kind(), each));
+  });
+  return all;
+}
+
 /// Convolutions: "PASS TYPE LAYOUT N C H W K R STRIDE PADDING DILATION GROUPS EPILOGUE", for R x R filters. The choice
 /// is that of the backend "cudnn", which has the algorithms of "cuda", too.
 ///   PASS      fprop, dgrad or wgrad
@@ -52,6 +62,11 @@ Family cuda_net_conv2d();
 ///   BATCH     the number of products, of matrices with two axes if it is 1
 ///   EPILOGUE  plain, add (to y) or, of the form nt without a batch, bias
 Family cuda_gemm();
+
+/// Softmax and its gradient: "PASS TYPE LAYOUT ROWS SIZE"
+///   PASS      forward or backward
+///   LAYOUT    rows, whose elements are neighbours, or columns
+Family cuda_softmax();
 
 /// One of each name. families() has those of the CPU alone.
 std::vector<Family> cuda_families();

@@ -81,13 +81,7 @@ class CudaGemm final : public CudaProblem {
                 sizes_.is_tf32()};
   }
 
-  std::vector<Candidate> candidates(int) const override {
-    std::vector<Candidate> all;
-    gemm_family().for_candidates(problem_, [&](const GemmFamily::Candidate& each) {
-      all.push_back(candidate_of(gemm_family(), problem_.kind(), each));
-    });
-    return all;
-  }
+  std::vector<Candidate> candidates(int) const override { return candidates_of(gemm_family(), problem_); }
   std::string selected() const override { return select(problem_).algorithm->name; }
   void use(const DeviceProperties& device) override { problem_.device = device; }
   std::unique_ptr<CudaOperands> operands(Device device) const override {

@@ -15,7 +15,8 @@ constexpr const char* kMeasurements = "benchmarks/results/tuning_h200.txt";
 constexpr const char* kOtherProblems = "benchmarks/results/tuning_h200_other_problems.txt";
 // Families whose factors in the table are estimates, and the least part of random problems for which these choose what
 // select() chooses by sizes.
-const std::map<std::string, double> kUnmeasured = {{"cuda_gemm", 0.9}, {"cuda_softmax", 0.95}};
+const std::map<std::string, double> kUnmeasured = {
+    {"cuda_gemm", 0.9}, {"cuda_softmax", 0.95}, {"cuda_attention", 0.8}, {"cuda_lstm", 0.9}};
 
 void register_families() {
   [[maybe_unused]] static const bool registered = [] {
@@ -119,7 +120,9 @@ TEST_CASE("another device scales the estimates of kernels on CUDA by its arithme
   const std::unique_ptr<tune::Problem> problems[] = {
       tune::cuda_conv2d().problem("h200", "fprop float32 nchw 32 64 28 28 64 3 1 1 1 1 plain"),
       tune::cuda_gemm().problem("h200", "float32 nt 1 64 100 784 bias"),
-      tune::cuda_softmax().problem("h200", "forward float32 rows 128 1000")};
+      tune::cuda_softmax().problem("h200", "forward float32 rows 128 1000"),
+      tune::cuda_attention().problem("h200", "backward float32 heads 16 8 64 64 64 masked"),
+      tune::cuda_lstm().problem("h200", "forward float32 32 64 128")};
   for (const std::unique_ptr<tune::Problem>& problem : problems) {
     const std::vector<tune::Candidate> before = problem->candidates(1);
     dynamic_cast<tune::CudaProblem&>(*problem).use(slow);

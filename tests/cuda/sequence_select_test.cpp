@@ -15,7 +15,14 @@ namespace {
 
 AttentionPlan plan_attention(DType dtype, int64_t N, int64_t H, int64_t L, int64_t S, int64_t E, int64_t V,
                              bool backward, const DeviceProperties& device = kH200) {
-  return select_attention({dtype, {N, H, L, E}, {N, H, S, E}, {N, H, S, V}, true}, backward, device);
+  return select(AttentionProblem{
+      .dtype = dtype, .q = {N, H, L, E}, .k = {N, H, S, E}, .v = {N, H, S, V}, .backward = backward, .device = device});
+}
+
+LstmPlan plan_lstm(DType dtype, int64_t L, int64_t N, int64_t H, bool contiguous = true,
+                   const DeviceProperties& device = kH200) {
+  return select(
+      LstmProblem{.dtype = dtype, .length = L, .batch = N, .size = H, .contiguous = contiguous, .device = device});
 }
 
 }  // namespace
@@ -23,7 +30,7 @@ AttentionPlan plan_attention(DType dtype, int64_t N, int64_t H, int64_t L, int64
 TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
   std::ostringstream plans;
   plans
-      << "# What select_attention() and select_lstm() in backends/cuda/sequence decide on an H200. Attention of q (N, "
+      << "# What select() in backends/cuda/sequence decides on an H200. Attention of q (N, "
          "H, "
          "L, E),\n# k (N, H, S, E), v (N, H, S, V): algorithm, head, blocks and bytes of shared memory. LSTM of states "
          "(L, N, H):\n# algorithm and blocks. Written by tests/cuda/sequence_select_test.cpp.\n\n";
@@ -36,8 +43,8 @@ TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
       for (const bool backward : {false, true}) {
         const AttentionPlan plan = plan_attention(dtype, N, H, L, S, E, V, backward);
         plans << "attention" << (backward ? "_backward" : "") << " " << N << " " << H << " " << L << " " << S << " "
-              << E << " " << V << " " << name(dtype) << ": " << plan.name() << " " << plan.head << " " << plan.blocks
-              << " " << plan.shared_bytes << "\n";
+              << E << " " << V << " " << name(dtype) << ": " << plan.algorithm->name << " " << plan.head << " "
+              << plan.blocks << " " << plan.shared_bytes << "\n";
       }
   plans << "\n";
   constexpr int64_t states[][3] = {{64, 32, 128}, {64, 33, 128}, {64, 34, 128}, {64, 66, 128}, {64, 67, 128},
@@ -45,35 +52,34 @@ TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
                                    {1, 1, 1},     {0, 32, 128},  {64, 0, 128}};
   for (const auto& [L, N, H] : states)
     for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
-      const LstmPlan plan = select_lstm(dtype, {L, N, H}, true, kH200);
-      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.name() << " " << plan.blocks
-            << "\n";
+      const LstmPlan plan = plan_lstm(dtype, L, N, H);
+      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.algorithm->name << " "
+            << plan.blocks << "\n";
     }
   test::check_decisions("cuda/sequence_plans.txt", plans.str());
 }
 
 TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices with little shared memory") {
-  AttentionProblem problem{DType::f32, {2, 2, 64, 32}, {2, 2, 64, 32}, {2, 2, 64, 32}, true};
-  CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::tiles);
+  AttentionProblem problem{.q = {2, 2, 64, 32}, .k = {2, 2, 64, 32}, .v = {2, 2, 64, 32}};
+  CHECK(select(problem).algorithm == &kAttentionTiles);
   problem.dense = false;
-  CHECK(select_attention(problem, false, kH200).algorithm == AttentionAlgorithm::products);
+  CHECK(select(problem).algorithm == &kAttentionProducts);
   constexpr DeviceProperties turing = limited(kH200, 75, 75);
   for (const bool backward : {false, true}) {  // forward and backward use the same algorithm
     CHECK(plan_attention(DType::f32, 1, 1, 128, 128, 64, 64, backward, turing).shared_bytes <= turing.shared_memory);
-    CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm ==
-          AttentionAlgorithm::products);
+    CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm == &kAttentionProducts);
   }
 }
 
 TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for all sequences") {
-  CHECK(select_lstm(DType::f32, {64, 32, 128}, false, kH200).algorithm == LstmAlgorithm::steps);
+  CHECK(plan_lstm(DType::f32, 64, 32, 128, false).algorithm == &kLstmSteps);
   for (const int capability : {75, 80, 86, 89, 90}) {
-    const LstmPlan plan = select_lstm(DType::f32, {64, 32, 128}, true, limited(kH200, 90, capability));
-    CHECK(plan.algorithm == (capability < 90 ? LstmAlgorithm::steps : LstmAlgorithm::clusters));
+    const LstmPlan plan = plan_lstm(DType::f32, 64, 32, 128, true, limited(kH200, 90, capability));
+    CHECK(plan.algorithm == (capability < 90 ? &kLstmSteps : &kLstmClusters));
   }
   for (int64_t N = 1; N < 300; ++N)
     for (const int64_t H : {1, 64, 65, 128}) {
-      const LstmPlan plan = select_lstm(DType::f16, {5, N, H}, true, kH200);
+      const LstmPlan plan = plan_lstm(DType::f16, 5, N, H);
       CHECK(plan.blocks % kLstmBlocks == 0);
       CHECK(plan.blocks / kLstmBlocks * kLstmSequences >= N);
     }

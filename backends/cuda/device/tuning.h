@@ -64,6 +64,15 @@ constexpr double multiply_adds_at_once(DType dtype, MathMode mode) {
   return mode == MathMode::fma ? 1 : mode == MathMode::tf32 ? 8 : 16;
 }
 
+/// How cuBLASLt multiplies; `tf32` is cuda::matmul_allow_tf32().
+inline MathMode library_mode(DType dtype, bool tf32, const DeviceProperties& device) {
+  if (size_of(dtype) == 2) return MathMode::half;
+  return dtype == DType::f32 && tf32 && device.has_tensor_cores() ? MathMode::tf32 : MathMode::fma;
+}
+/// Kinds of problems with matrix products, whose factors differ.
+inline constexpr const char* kProductTypes[] = {"float32", "tf32", "half", "float64"};
+constexpr size_t kind_of(DType dtype, MathMode mode) { return dtype == DType::f64 ? 3 : static_cast<size_t>(mode); }
+
 /// Blocks of a launch that compute tiles of the same size.
 struct TileWork {
   int64_t blocks = 1, resident = 1;                    ///< all blocks; those that a multiprocessor runs at a time

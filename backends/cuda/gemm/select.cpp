@@ -45,7 +45,7 @@ GemmProblem GemmProblem::transposed() const {
 }
 
 const GemmFamily& gemm_family() {
-  static const GemmFamily family("cuda_gemm", {"float32", "tf32", "half", "float64"},
+  static const GemmFamily family("cuda_gemm", {std::begin(kProductTypes), std::end(kProductTypes)},
                                  {&kSmallDots, &kSmallTiles, &kCublasLt}, tuned_devices(), tuning_table());
   return family;
 }

@@ -49,16 +49,11 @@ struct GemmProblem {
   int64_t products() const { return y.numel() / (M() * N()); }
   int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
   bool is_half() const { return dtype == DType::f16 || dtype == DType::bf16; }
-  /// How cuBLASLt multiplies.
-  MathMode library_mode() const {
-    if (is_half()) return MathMode::half;
-    return dtype == DType::f32 && tf32 && device.has_tensor_cores() ? MathMode::tf32 : MathMode::fma;
-  }
+  MathMode library_mode() const { return cuda_detail::library_mode(dtype, tf32, device); }
   /// Bytes of a, b and y.
   double operand_bytes() const { return static_cast<double>((a.numel() + b.numel() + y.numel()) * element()); }
 
-  /// Types that differ in factors: float32, TF32, half and float64.
-  size_t kind() const { return dtype == DType::f64 ? 3 : is_half() ? 2 : library_mode() == MathMode::tf32 ? 1 : 0; }
+  size_t kind() const { return kind_of(dtype, library_mode()); }
   size_t device_index() const { return 0; }
 };
 

@@ -13,6 +13,7 @@
 // Deterministic: sums over lanes are fixed trees, and sums over tiles are in order.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/random.h>
 #include <gradus/backends/cuda/device/vec.cuh>
@@ -397,12 +398,18 @@ __global__ void __launch_bounds__(kBlockThreads) backward_kernel(Backward<T> tas
 
 template <class Args>
 AttentionPlan plan_of(const Args& args, std::initializer_list<const StridedLayout*> views, bool backward) {
-  bool dense = true;
+  AttentionProblem problem{.dtype = args.q.dtype, .q = args.q.shape, .k = args.k.shape, .v = args.v.shape};
   for (const StridedLayout* view : std::initializer_list<const StridedLayout*>{&args.weights, &args.kept})
-    dense &= view->strides == contiguous_strides(view->shape);
-  for (const StridedLayout* view : views) dense &= view->shape[3] <= 1 || view->strides[3] == 1;
-  return select_attention({args.q.dtype, args.q.shape, args.k.shape, args.v.shape, dense}, backward,
-                          device_properties(args.q.device.index()));
+    problem.dense &= view->strides == contiguous_strides(view->shape);
+  for (const StridedLayout* view : views) {
+    problem.dense &= view->shape[3] <= 1 || view->strides[3] == 1;
+    problem.even &= view->shape[0] <= 1 || view->strides[0] == view->shape[1] * view->strides[1];
+  }
+  problem.backward = backward, problem.dropout = static_cast<bool>(args.kept);
+  problem.masked = args.rule.causal;
+  if constexpr (requires { args.mask; }) problem.masked |= static_cast<bool>(args.mask);
+  problem.tf32 = cuda::matmul_allow_tf32(), problem.device = device_properties(args.q.device.index());
+  return select(problem);
 }
 
 // Calls f.operator()<T, kHead>() with the type for `dtype` and the plan's head.
@@ -418,9 +425,9 @@ void visit_kernel(const AttentionPlan& plan, DType dtype, const F& f) {
 void CudaBackend::attention(const AttentionArgs& args) {
   const View &q = args.q, &k = args.k, &v = args.v;
   const AttentionPlan plan = plan_of(args, {&q, &k, &v, &args.y}, false);
-  if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention(args);
-  EventScope event("attention", "cuda", plan.name(), {&q, &k, &v},
-                   2 * args.weights.numel() * (q.shape[3] + v.shape[3]));
+  if (plan.algorithm == &kAttentionProducts) return Backend::attention(args);
+  EventScope event("attention", "cuda", plan.algorithm->name, {&q, &k, &v},
+                   2 * args.weights.numel() * (q.shape[3] + v.shape[3]), plan.algorithm->reason);
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
     Launch(q.device).with({plan.shared_bytes}, forward_kernel<T, kHead>, plan.blocks, kBlockThreads, Forward<T>(args));
   });
@@ -429,9 +436,9 @@ void CudaBackend::attention(const AttentionArgs& args) {
 void CudaBackend::attention_backward(const AttentionBackwardArgs& args) {
   const View &dy = args.dy, &q = args.q, &k = args.k, &v = args.v;
   const AttentionPlan plan = plan_of(args, {&q, &k, &v, &dy, &args.y, &args.dq, &args.dk, &args.dv}, true);
-  if (plan.algorithm == AttentionAlgorithm::products) return Backend::attention_backward(args);
-  EventScope event("attention_backward", "cuda", plan.name(), {&dy, &q, &k, &v},
-                   2 * args.weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]));
+  if (plan.algorithm == &kAttentionProducts) return Backend::attention_backward(args);
+  EventScope event("attention_backward", "cuda", plan.algorithm->name, {&dy, &q, &k, &v},
+                   2 * args.weights.numel() * (2 * q.shape[3] + 3 * v.shape[3]), plan.algorithm->reason);
   visit_kernel(plan, q.dtype, [&]<class T, int kHead>() {
     Launch(q.device).with({plan.shared_bytes}, backward_kernel<T, kHead>, plan.blocks, kBlockThreads,
                           Backward<T>(args));

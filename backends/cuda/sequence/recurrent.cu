@@ -19,6 +19,7 @@
 #include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/formulas/lstm_cell.h>
 #include <gradus/core/formulas/scalar_unary.h>
+#include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/launch.cuh>
@@ -246,15 +247,25 @@ lstm::Sizes sizes_of(const Shape& states, bool reverse) {
   return {size(0), size(1), size(2), reverse};
 }
 
+LstmPlan plan_of(const View& states, bool is_contiguous, bool backward) {
+  return select(LstmProblem{.dtype = states.dtype,
+                            .length = states.shape[0],
+                            .batch = states.shape[1],
+                            .size = states.shape[2],
+                            .contiguous = is_contiguous,
+                            .backward = backward,
+                            .tf32 = cuda::matmul_allow_tf32(),
+                            .device = device_properties(states.device.index())});
+}
+
 }  // namespace
 
 void CudaBackend::lstm_sequence(const LstmArgs& args) {
   const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
-  const LstmPlan plan = select_lstm(gates.dtype, hidden.shape, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}),
-                                    device_properties(gates.device.index()));
-  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence(args);
-  EventScope event("lstm_sequence", "cuda", plan.name(), {&gates, &w_hh},
-                   2 * gates.numel() * hidden.shape[2] + 25 * cells.numel());
+  const LstmPlan plan = plan_of(hidden, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}), false);
+  if (plan.algorithm == &kLstmSteps) return Backend::lstm_sequence(args);
+  EventScope event("lstm_sequence", "cuda", plan.algorithm->name, {&gates, &w_hh},
+                   2 * gates.numel() * hidden.shape[2] + 25 * cells.numel(), plan.algorithm->reason);
   visit_narrow(gates.dtype, [&]<class T>() {
     Launch(gates.device)
         .with({.cluster = kLstmBlocks}, lstm::sequence_kernel<T>, plan.blocks, lstm::kBlockThreads,
@@ -265,12 +276,10 @@ void CudaBackend::lstm_sequence(const LstmArgs& args) {
 
 void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
   const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
-  const LstmPlan plan =
-      select_lstm(gates.dtype, cells.shape, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}),
-                  device_properties(gates.device.index()));
-  if (plan.algorithm == LstmAlgorithm::steps) return Backend::lstm_sequence_backward(args);
-  EventScope event("lstm_sequence_backward", "cuda", plan.name(), {&gates, &w_hh},
-                   2 * gates.numel() * cells.shape[2] + 35 * cells.numel());
+  const LstmPlan plan = plan_of(cells, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}), true);
+  if (plan.algorithm == &kLstmSteps) return Backend::lstm_sequence_backward(args);
+  EventScope event("lstm_sequence_backward", "cuda", plan.algorithm->name, {&gates, &w_hh},
+                   2 * gates.numel() * cells.shape[2] + 35 * cells.numel(), plan.algorithm->reason);
   visit_narrow(gates.dtype, [&]<class T>() {
     Launch(gates.device)
         .with({.cluster = kLstmBlocks}, lstm::sequence_backward_kernel<T>, plan.blocks, lstm::kBlockThreads,

@@ -1,10 +1,41 @@
 // Chooses the kernels for attention and LSTMs, and plans their tiles.
 #include <gradus/backends/cuda/sequence/select.h>
 
-#include <algorithm>
-
 namespace gradus::cuda_detail {
 namespace {
+
+// "forward_float32", "backward_float32", "forward_tf32", …
+std::vector<std::string> kinds() {
+  std::vector<std::string> all;
+  for (const char* type : kProductTypes)
+    for (const char* pass : {"forward_", "backward_"}) all.push_back(std::string(pass) + type);
+  return all;
+}
+
+int64_t element(DType dtype) { return static_cast<int64_t>(size_of(dtype)); }
+
+// The work of operators that run one after the other: matrix products by cuBLASLt, and kernels between them.
+enum ProductPart : size_t { kProductMultiplyAdds, kProductTiles, kProductBytes, kOtherBytes, kKernels };
+constexpr WorkParts kProductParts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                                      {"tiles", WorkLimit::multiply_adds},
+                                      {"product_bytes", WorkLimit::bytes},
+                                      {"other_bytes", WorkLimit::bytes},
+                                      {"kernels", WorkLimit::calls}}};
+
+// Adds `batch` products of (M, K) and (K, N), `times` times. Tiles of 64 x 64 count the empty part, and idle
+// multiprocessors.
+void add_products(KernelWork& work, const DeviceProperties& device, DType dtype, MathMode mode, int64_t times,
+                  int64_t batch, int64_t M, int64_t N, int64_t K) {
+  constexpr int64_t kTile = 64;
+  const double at_once = multiply_adds_at_once(dtype, mode);
+  const int64_t tiles = batch * ceil_div(M, kTile) * ceil_div(N, kTile), SMs = device.multiprocessors;
+  work[kProductMultiplyAdds] += static_cast<double>(times * batch * M * N * K) / at_once;
+  work[kProductTiles] += static_cast<double>(times * round_up(tiles, SMs) * kTile * kTile * K) / at_once;
+  work[kProductBytes] += static_cast<double>(times * batch * (M * K + K * N + M * N) * element(dtype));
+  work[kKernels] += static_cast<double>(times);
+}
+
+// ---- attention ----
 
 // The bytes of shared memory that a block needs. The block computes 16 rows of one operand (queries, or keys in a
 // backward pass) against all `length` rows of the other operand. It stores these 16 rows, a tile of the other operand,
@@ -15,31 +46,169 @@ size_t attention_bytes(size_t element, int head, int64_t length, int matrices) {
   return element * static_cast<size_t>(numbers);
 }
 
-}  // namespace
-
-AttentionPlan select_attention(const AttentionProblem& problem, bool backward, const DeviceProperties& device) {
-  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these sizes, cuBLAS is faster
-  const auto& [dtype, q, k, v, dense] = problem;
-  const int64_t heads = q[0] * q[1], queries = q[2], keys = k[2], columns = std::max(q[3], v[3]);
-  const bool empty = heads * queries * keys * q[3] * v[3] == 0;
-  if (!dense || empty || columns > 128 || queries > kLongest || keys > kLongest) return {};
-  if (heads * queries * keys > kMostWeights) return {};
-  const int head = columns <= 32 ? 32 : columns <= 64 ? 64 : 128;
-  const size_t element = dtype == DType::f64 ? 8 : 4;
-  const size_t of_keys = attention_bytes(element, head, keys, 1);
-  const size_t of_both = std::max(of_keys, attention_bytes(element, head, queries, 2));
-  if (of_both > device.shared_memory) return {};  // forward and backward use the same algorithm
-  const int64_t blocks = ceil_div(queries, kAttentionRows) + (backward ? ceil_div(keys, kAttentionRows) : 0);
-  return {AttentionAlgorithm::tiles, head, static_cast<uint32_t>(heads * blocks), backward ? of_both : of_keys};
+int head_of(const AttentionProblem& p) { return p.columns() <= 32 ? 32 : p.columns() <= 64 ? 64 : 128; }
+size_t bytes_of_keys(const AttentionProblem& p) {
+  return attention_bytes(p.dtype == DType::f64 ? 8 : 4, head_of(p), p.keys(), 1);
+}
+size_t bytes_of_both(const AttentionProblem& p) {
+  return std::max(bytes_of_keys(p), attention_bytes(p.dtype == DType::f64 ? 8 : 4, head_of(p), p.queries(), 2));
 }
 
-LstmPlan select_lstm(DType dtype, const Shape& states, bool contiguous, const DeviceProperties& device) {
+// Forward and backward can run the same problems.
+bool can_tile(const AttentionProblem& p) {
+  constexpr int64_t kMostColumns = 128, kLongest = 1 << 16;
+  if (!p.dense || p.is_empty() || p.columns() > kMostColumns) return false;
+  return p.queries() <= kLongest && p.keys() <= kLongest && bytes_of_both(p) <= p.device.shared_memory;
+}
+
+AttentionPlan plan_attention_tiles(const AttentionProblem& p) {
+  const int64_t blocks =
+      ceil_div(p.queries(), int64_t{kAttentionRows}) + (p.backward ? ceil_div(p.keys(), int64_t{kAttentionRows}) : 0);
+  return {.algorithm = &kAttentionTiles,
+          .head = head_of(p),
+          .blocks = static_cast<uint32_t>(p.heads() * blocks),
+          .shared_bytes = p.backward ? bytes_of_both(p) : bytes_of_keys(p)};
+}
+
+// A block multiplies its 16 rows with each tile of 64 rows of the other operand twice (backward: four times).
+KernelWork attention_tiles_work(const AttentionProblem& p) {
+  constexpr int64_t kBytesOfMultiprocessor = 228 << 10, kMostBlocks = 8;
+  const AttentionPlan plan = plan_attention_tiles(p);
+  const int64_t operands = p.q.size() == 4 ? numel_of(p.q) + numel_of(p.k) + numel_of(p.v) : 0;
+  const int64_t weights = p.heads() * p.queries() * p.keys();
+  const auto bytes = static_cast<double>((operands * (p.backward ? 2 : 1) + weights) * element(p.dtype));
+  WorkCounter counter(p.device, p.dtype, MathMode::fma, bytes);
+  const int64_t resident =
+      std::clamp<int64_t>(kBytesOfMultiprocessor / static_cast<int64_t>(plan.shared_bytes), 1, kMostBlocks);
+  const int64_t others = p.backward ? std::max(p.queries(), p.keys()) : p.keys();
+  counter.add_tiles({.blocks = plan.blocks,
+                     .resident = resident,
+                     .steps = (p.backward ? 4 : 2) * ceil_div(others, int64_t{kAttentionTile}),
+                     .multiply_adds = int64_t{kAttentionRows} * kAttentionTile * plan.head,
+                     .bytes = kAttentionTile * plan.head * element(p.dtype)});
+  counter.add(kLaunches, 1);
+  return counter.work();
+}
+
+KernelWork attention_products_work(const AttentionProblem& p) {
+  const int64_t heads = p.heads(), L = p.queries(), S = p.keys(), E = p.q[3], V = p.v[3];
+  const auto weights = static_cast<double>(heads * L * S * element(p.dtype));
+  const auto rows = static_cast<double>((numel_of(p.q) + numel_of(p.k) + numel_of(p.v)) * element(p.dtype));
+  KernelWork work = {};
+  const auto add = [&](int64_t times, int64_t M, int64_t N, int64_t K) {
+    add_products(work, p.device, p.dtype, p.mode(), times, heads, M, N, K);
+  };
+  // Kernels between products, and how often they read or write the weights.
+  double kernels = 2, passes = 2;
+  if (!p.backward) {
+    add(1, L, S, E), add(1, L, V, S);
+    if (p.masked) kernels += 1, passes += 2;
+    if (p.dropout) kernels += 4, passes += 7;
+  } else {
+    add(1, L, S, V), add(1, S, V, L), add(1, L, E, S), add(1, S, E, L);
+    passes += 3;
+    if (p.dropout) kernels += 6, passes += 10;
+  }
+  if (!p.even) kernels += p.backward ? 7 : 4, work[kOtherBytes] += 2 * rows;
+  work[kOtherBytes] += passes * weights;
+  work[kKernels] += kernels;
+  return scaled_to(p.device, kProductParts, work);
+}
+
+// ---- LSTM ----
+
+bool can_cluster(const LstmProblem& p) {
   constexpr int64_t kMost = int64_t{1} << 24;  // grid sizes and step numbers have 32 bits
-  const int64_t length = states[0], batch = states[1], size = states[2];
   const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
-  if (!contiguous || !device.has_clusters() || dtype == DType::f64) return {};
-  if (!within(length, kMost - 1) || !within(batch, kMost - 1) || !within(size, kLstmSize)) return {};
-  return {LstmAlgorithm::clusters, static_cast<uint32_t>(kLstmBlocks * ceil_div(batch, kLstmSequences))};
+  return p.contiguous && p.device.has_clusters() && p.dtype != DType::f64 && within(p.length, kMost - 1) &&
+         within(p.batch, kMost - 1) && within(p.size, kLstmSize);
+}
+
+LstmPlan plan_clusters(const LstmProblem& p) {
+  return {&kLstmClusters, static_cast<uint32_t>(kLstmBlocks * ceil_div(p.batch, int64_t{kLstmSequences}))};
+}
+
+double lstm_bytes(const LstmProblem& p) {
+  const int64_t states = p.length * p.batch * p.size;
+  return static_cast<double>((p.backward ? 11 : 10) * states * element(p.dtype));
+}
+
+// A step of a cluster multiplies the states of its sequences with all weights, which are in registers.
+KernelWork clusters_work(const LstmProblem& p) {
+  WorkCounter counter(p.device, p.dtype, MathMode::fma, lstm_bytes(p));
+  counter.add_tiles({.blocks = plan_clusters(p).blocks,
+                     .resident = 1,
+                     .steps = p.length,
+                     .multiply_adds = int64_t{kLstmSequences} * 4 * kLstmSize * kLstmSize / kLstmBlocks});
+  counter.add(kLaunches, 1);
+  return counter.work();
+}
+
+KernelWork steps_work(const LstmProblem& p) {
+  KernelWork work = {};
+  const int64_t H = p.size;
+  add_products(work, p.device, p.dtype, p.mode(), p.length, 1, p.batch, p.backward ? H : 4 * H, p.backward ? 4 * H : H);
+  work[kOtherBytes] = lstm_bytes(p);
+  work[kKernels] += static_cast<double>(p.length * (p.backward ? 2 : 1));  // cells, and sums of gradients
+  return scaled_to(p.device, kProductParts, work);
+}
+
+}  // namespace
+
+constinit const AttentionAlgorithm kAttentionTiles = {.name = "tiles",
+                                                      .reason = "short sequences",
+                                                      .parts = kTileParts,
+                                                      .can_run = can_tile,
+                                                      .work = attention_tiles_work,
+                                                      .plan = plan_attention_tiles,
+                                                      .launch = {}};
+
+constinit const AttentionAlgorithm kAttentionProducts = {
+    .name = "products",
+    .reason = "long sequences, or operands without dense rows",
+    .parts = kProductParts,
+    .can_run = [](const AttentionProblem&) { return true; },
+    .work = attention_products_work,
+    .plan = [](const AttentionProblem&) { return AttentionPlan{.algorithm = &kAttentionProducts}; },
+    .launch = {}};
+
+constinit const LstmAlgorithm kLstmClusters = {.name = "clusters",
+                                               .reason = "a cluster's registers hold the weights",
+                                               .parts = kTileParts,
+                                               .can_run = can_cluster,
+                                               .work = clusters_work,
+                                               .plan = plan_clusters,
+                                               .launch = {}};
+
+constinit const LstmAlgorithm kLstmSteps = {.name = "steps",
+                                            .reason = "large products in each step",
+                                            .parts = kProductParts,
+                                            .can_run = [](const LstmProblem&) { return true; },
+                                            .work = steps_work,
+                                            .plan = [](const LstmProblem&) { return LstmPlan{&kLstmSteps}; },
+                                            .launch = {}};
+
+const KernelFamily<AttentionAlgorithm>& attention_family() {
+  static const KernelFamily<AttentionAlgorithm> family(
+      "cuda_attention", kinds(), {&kAttentionTiles, &kAttentionProducts}, tuned_devices(), tuning_table());
+  return family;
+}
+
+const KernelFamily<LstmAlgorithm>& lstm_family() {
+  static const KernelFamily<LstmAlgorithm> family("cuda_lstm", kinds(), {&kLstmClusters, &kLstmSteps}, tuned_devices(),
+                                                  tuning_table());
+  return family;
+}
+
+AttentionPlan select(const AttentionProblem& p) {
+  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these sizes, cuBLAS is faster
+  const bool is_short = p.queries() <= kLongest && p.keys() <= kLongest &&
+                        p.heads() * p.queries() * p.keys() <= kMostWeights && can_tile(p);
+  return forced_or(attention_family(), p, is_short ? kAttentionTiles : kAttentionProducts).plan(p);
+}
+
+LstmPlan select(const LstmProblem& p) {
+  return forced_or(lstm_family(), p, can_cluster(p) ? kLstmClusters : kLstmSteps).plan(p);
 }
 
 }  // namespace gradus::cuda_detail

@@ -2,32 +2,49 @@
 // decisions can be tested on machines without a GPU. The fused kernels of both need no scratch memory.
 #pragma once
 
+#include <algorithm>
+#include <variant>
+
 #include <gradus/backends/cuda/device/divisor.h>
+#include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/array/shape.h>
 
 namespace gradus::cuda_detail {
 
-enum class AttentionAlgorithm : uint8_t {
-  tiles,     ///< attention.cu: one launch, rows of weights in shared memory
-  products,  ///< matrix products, softmax and dropout (core/composites), each with its own plan
-};
-
-/// q (N, H, L, E), k (N, H, S, E), v (N, H, S, V).
+/// Attention or its gradient: q (N, H, L, E), k (N, H, S, E), v (N, H, S, V).
 struct AttentionProblem {
-  DType dtype;
-  Shape q, k, v;
-  bool dense;  ///< unit strides along E and V; weights, and the mask of kept weights, are contiguous
+  DType dtype = DType::f32;
+  Shape q = {}, k = {}, v = {};
+  bool dense = true;  ///< unit strides along E and V; weights, and the mask of kept weights, are contiguous
+  bool backward = false;
+  bool even = true;  ///< the matrices of all heads are at equal steps, so that a batched product needs no copies
+  bool masked = false, dropout = false;
+  bool tf32 = false;  ///< cuda::matmul_allow_tf32()
+  DeviceProperties device = kH200;
+  bool operator==(const AttentionProblem&) const = default;
+
+  int64_t heads() const { return q[0] * q[1]; }
+  int64_t queries() const { return q[2]; }
+  int64_t keys() const { return k[2]; }
+  int64_t columns() const { return std::max(q[3], v[3]); }
+  bool is_empty() const { return heads() * queries() * keys() * q[3] * v[3] == 0; }
+  /// How matrix products multiply.
+  MathMode mode() const { return library_mode(dtype, tf32, device); }
+  size_t kind() const { return 2 * kind_of(dtype, mode()) + (backward ? 1 : 0); }
+  size_t device_index() const { return 0; }
 };
 
-struct AttentionPlan {
-  AttentionAlgorithm algorithm = AttentionAlgorithm::products;
-  int head = 0;             ///< tiles: columns of q, k and v in shared memory: 32, 64 or 128
-  uint32_t blocks = 0;      ///< tiles: blocks of the grid
-  size_t shared_bytes = 0;  ///< tiles: shared memory of a block
+struct AttentionPlan;
+using AttentionAlgorithm = KernelAlgorithm<AttentionProblem, AttentionPlan, std::monostate>;  ///< attention.cu launches
 
-  const char* name() const { return algorithm == AttentionAlgorithm::tiles ? "tiles" : "products"; }
+/// Fields of `tiles`; those of `products` are 0, because each of its operators has its own plan.
+struct AttentionPlan {
+  const AttentionAlgorithm* algorithm = nullptr;
+  int head = 0;             ///< columns of q, k and v in shared memory: 32, 64 or 128
+  uint32_t blocks = 0;      ///< blocks of the grid
+  size_t shared_bytes = 0;  ///< shared memory of a block
 };
 
 /// The number of rows of the attention weights that a block computes, the number of rows of the other operand in a tile
@@ -39,24 +56,40 @@ GRADUS_HOST_DEVICE constexpr int attention_pitch(int length) {
   return ceil_div(length, kAttentionTile) * kAttentionTile;
 }
 
-AttentionPlan select_attention(const AttentionProblem& problem, bool backward, const DeviceProperties& device);
-
-enum class LstmAlgorithm : uint8_t {
-  clusters,  ///< recurrent.cu: all steps in one launch
-  steps,     ///< one step after the other (core/composites)
-};
+AttentionPlan select(const AttentionProblem& problem);
+const KernelFamily<AttentionAlgorithm>& attention_family();
+extern const AttentionAlgorithm kAttentionTiles;     ///< attention.cu: one launch, rows of weights in shared memory
+extern const AttentionAlgorithm kAttentionProducts;  ///< matrix products, softmax and dropout (core/composites)
 
 /// A cluster of recurrent.cu: its number of blocks, its number of sequences, and the maximum number of hidden units.
 inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
 
-struct LstmPlan {
-  LstmAlgorithm algorithm = LstmAlgorithm::steps;
-  uint32_t blocks = 0;  ///< clusters: blocks of all clusters
+/// An LSTM over a sequence, or its gradient.
+struct LstmProblem {
+  DType dtype = DType::f32;
+  int64_t length = 0, batch = 0, size = 0;  ///< of hidden states (L, N, H)
+  bool contiguous = true;                   ///< all tensors are
+  bool backward = false;
+  bool tf32 = false;  ///< cuda::matmul_allow_tf32()
+  DeviceProperties device = kH200;
+  bool operator==(const LstmProblem&) const = default;
 
-  const char* name() const { return algorithm == LstmAlgorithm::clusters ? "clusters" : "steps"; }
+  MathMode mode() const { return library_mode(dtype, tf32, device); }
+  size_t kind() const { return 2 * kind_of(dtype, mode()) + (backward ? 1 : 0); }
+  size_t device_index() const { return 0; }
 };
 
-/// Plans an LSTM with hidden states of shape `states` (L, N, H). `contiguous`: all its tensors are contiguous.
-LstmPlan select_lstm(DType dtype, const Shape& states, bool contiguous, const DeviceProperties& device);
+struct LstmPlan;
+using LstmAlgorithm = KernelAlgorithm<LstmProblem, LstmPlan, std::monostate>;  ///< recurrent.cu launches
+
+struct LstmPlan {
+  const LstmAlgorithm* algorithm = nullptr;
+  uint32_t blocks = 0;  ///< clusters: blocks of all clusters
+};
+
+LstmPlan select(const LstmProblem& problem);
+const KernelFamily<LstmAlgorithm>& lstm_family();
+extern const LstmAlgorithm kLstmClusters;  ///< recurrent.cu: all steps in one launch
+extern const LstmAlgorithm kLstmSteps;     ///< a matrix product and a cell for each step (core/composites)
 
 }  // namespace gradus::cuda_detail

@@ -1,14 +1,20 @@
 #include <gradus/benchmarks/tune/cuda/family.h>
 
+#include <limits>
 #include <sstream>
 
 #include <gradus/core/error.h>
+#include <gradus/core/registry.h>
 
 namespace gradus::tune {
 
+void CudaOperands::reset() { backend("cuda").fill(result(), std::numeric_limits<double>::quiet_NaN()); }
+
 void CudaProblem::run(const std::string&) { GRADUS_FAIL(Error, "measure_cuda() measures kernels of CUDA"); }
 
-std::vector<Family> cuda_families() { return {cuda_conv2d(), cuda_gemm(), cuda_softmax()}; }
+std::vector<Family> cuda_families() {
+  return {cuda_conv2d(), cuda_gemm(), cuda_softmax(), cuda_attention(), cuda_lstm()};
+}
 
 std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements) {
   std::map<std::string, Regret> result;

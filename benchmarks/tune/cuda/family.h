@@ -2,8 +2,6 @@
 // measured. Host code without CUDA, so that tests of the choices have it on machines without a GPU.
 #pragma once
 
-#include <limits>
-
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/benchmarks/tune/tune.h>
 #include <gradus/core/array/array.h>
@@ -17,8 +15,8 @@ class CudaOperands {
   /// Fills the operands at random.
   virtual void fill() = 0;
   virtual const Array& result() const = 0;
-  /// The value of the result's elements before launch(), which replaces it or adds to it.
-  virtual double initial() const { return std::numeric_limits<double>::quiet_NaN(); }
+  /// Fills the result with NaN, or with what launch() adds to, and restores operands that launch() changes.
+  virtual void reset();
   /// Queues the kernels of an algorithm. Returns false if a library has none.
   virtual bool launch(const std::string& algorithm) = 0;
 };
@@ -67,6 +65,13 @@ Family cuda_gemm();
 ///   PASS      forward or backward
 ///   LAYOUT    rows, whose elements are neighbours, or columns
 Family cuda_softmax();
+
+/// Attention and its gradient: "PASS TYPE LAYOUT N H L S E OPTION", with values as wide as keys
+///   LAYOUT    dense, or heads: views of (N, L, H, E)
+///   OPTION    plain, masked (causal) or dropout
+Family cuda_attention();
+/// LSTMs over a sequence: "PASS TYPE LENGTH BATCH SIZE"
+Family cuda_lstm();
 
 /// One of each name. families() has those of the CPU alone.
 std::vector<Family> cuda_families();

@@ -45,7 +45,10 @@ class GemmOperands final : public CudaOperands {
       if (each.defined()) ++state.seed, backend("cuda").uniform(each, state, -1, 1);
   }
   const Array& result() const override { return y_; }
-  double initial() const override { return sizes_.has("add") ? 0 : CudaOperands::initial(); }
+  void reset() override {
+    if (sizes_.has("add")) backend("cuda").fill(y_, 0);
+    else CudaOperands::reset();
+  }
   bool launch(const std::string& algorithm) override {
     const ForcedAlgorithm forced(algorithm.c_str());
     cuda::set_matmul_allow_tf32(sizes_.is_tf32());  // of the process; one thread at a time has the device

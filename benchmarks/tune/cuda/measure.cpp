@@ -83,7 +83,7 @@ std::map<std::string, double> measure(const CudaProblem& problem, Device device,
   std::vector<Timed> all;
   for (const Candidate& candidate : problem.candidates(1)) try {
       const std::string& algorithm = candidate.name;
-      backend("cuda").fill(operands->result(), operands->initial());
+      operands->reset();
       if (!operands->launch(algorithm)) continue;
       const Tensor result = Tensor(operands->result()).to(DType::f32);
       if (!first.defined()) {

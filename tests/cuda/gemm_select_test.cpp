@@ -181,8 +181,8 @@ TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   CHECK(plan_gemm(a, b, nullptr, y).split_k == 8);
   for (const int capability : {75, 80, 86, 89}) {
     const DeviceProperties device = limited(kH200, 90, capability);
-    const GemmPlan plan = select({a, b, nullptr, y, device, true});
-    CHECK(plan.algorithm == &kCublasLt);
-    CHECK(plan.math_mode == (capability < 80 ? MathMode::fma : MathMode::tf32));
+    const GemmProblem problem{a, b, nullptr, y, device, true};
+    CHECK(kSmallTiles.plan(problem).split_k == 1);
+    CHECK(kCublasLt.plan(problem).math_mode == (capability < 80 ? MathMode::fma : MathMode::tf32));
   }
 }

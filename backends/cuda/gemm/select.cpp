@@ -1,4 +1,4 @@
-// Chooses the algorithm of a matrix product.
+// Chooses the algorithm of a matrix product: the one with the lowest estimate among those that can run.
 #include <gradus/backends/cuda/gemm/select.h>
 
 #include <gradus/backends/cuda/device/divisor.h>
@@ -6,21 +6,9 @@
 namespace gradus::cuda_detail {
 namespace {
 
-// The small kernels are for products of two matrices that are too small to fill the device with the tiles of cuBLAS.
-const GemmAlgorithm& preferred(const GemmProblem& p) {
-  const auto tiles_of = [&](const GemmTile& tile) {
-    return ceil_div(p.M(), int64_t{tile.rows}) * ceil_div(p.N(), int64_t{tile.columns});
-  };
-  const int64_t dots = tiles_of(kDotTile);
-  if (!kSmallTiles.can_run(p) || tiles_of(kSmallTile) > 2 * p.device.multiprocessors) return kCublasLt;
-  // A block of small_dots reads twelve rows of length K for its 32 results; a block of small_tiles reads 48 rows for
-  // 512 results. Therefore small_dots is for few results or a short K. The limit is lower for half types, because
-  // cuBLAS multiplies them on tensor cores.
-  if (kSmallDots.can_run(p) && p.K() <= 4096 && dots * p.K() <= int64_t{1} << (p.is_half() ? 18 : 19))
-    return kSmallDots;
-  // cuBLAS, which splits long sums and uses tensor cores, is faster for products of at least these sizes.
-  const bool is_large = p.is_half() && p.M() * p.N() * p.K() >= int64_t{1} << 23;
-  return is_large || (p.K() >= 1024 && p.K() > 512 * kSmallTiles.plan(p).split_k) ? kCublasLt : kSmallTiles;
+uint64_t hash_of(const GemmProblem& p) {
+  const int64_t sizes = (p.M() * 8191 + p.N()) * 8191 + p.K();
+  return static_cast<uint64_t>(sizes * 8191 + p.a.strides[p.a.ndim() - 1]);
 }
 
 }  // namespace
@@ -52,7 +40,8 @@ const GemmFamily& gemm_family() {
 
 GemmPlan select(const GemmProblem& problem) {
   if (!is_floating(problem.dtype)) return kInteger.plan(problem);
-  return forced_or(gemm_family(), problem, preferred(problem)).plan(problem);
+  thread_local RecentPlans<GemmProblem, GemmPlan> recent;
+  return recent.get(problem, hash_of(problem), [&] { return gemm_family().select(problem).algorithm->plan(problem); });
 }
 
 constinit const GemmAlgorithm kInteger = {.name = "integer",

@@ -77,6 +77,7 @@ TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for
     const LstmPlan plan = plan_lstm(DType::f32, 64, 32, 128, true, limited(kH200, 90, capability));
     CHECK(plan.algorithm == (capability < 90 ? &kLstmSteps : &kLstmClusters));
   }
+  const ForcedAlgorithm forced("clusters");
   for (int64_t N = 1; N < 300; ++N)
     for (const int64_t H : {1, 64, 65, 128}) {
       const LstmPlan plan = plan_lstm(DType::f16, 5, N, H);

@@ -296,8 +296,9 @@ const KernelFamily<SoftmaxAlgorithm>& softmax_family() {
 }
 
 SoftmaxPlan select(const SoftmaxProblem& problem) {
-  const SoftmaxAlgorithm& preferred = kSoftmaxLanes.can_run(problem) ? kSoftmaxLanes : kSoftmaxBlock;
-  return forced_or(softmax_family(), problem, preferred).plan(problem);
+  thread_local RecentPlans<SoftmaxProblem, SoftmaxPlan> recent;
+  return recent.get(problem, static_cast<uint64_t>(problem.rows * 8191 + problem.size),
+                    [&] { return softmax_family().select(problem).algorithm->plan(problem); });
 }
 
 }  // namespace gradus::cuda_detail

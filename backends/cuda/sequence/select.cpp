@@ -200,15 +200,18 @@ const KernelFamily<LstmAlgorithm>& lstm_family() {
   return family;
 }
 
-AttentionPlan select(const AttentionProblem& p) {
-  constexpr int64_t kLongest = 128, kMostWeights = 1 << 20;  // beyond these sizes, cuBLAS is faster
-  const bool is_short = p.queries() <= kLongest && p.keys() <= kLongest &&
-                        p.heads() * p.queries() * p.keys() <= kMostWeights && can_tile(p);
-  return forced_or(attention_family(), p, is_short ? kAttentionTiles : kAttentionProducts).plan(p);
+AttentionPlan select(const AttentionProblem& problem) {
+  thread_local RecentPlans<AttentionProblem, AttentionPlan> recent;
+  const int64_t sizes = (problem.heads() * 8191 + problem.queries()) * 8191 + problem.keys();
+  return recent.get(problem, static_cast<uint64_t>(2 * sizes + (problem.backward ? 1 : 0)),
+                    [&] { return attention_family().select(problem).algorithm->plan(problem); });
 }
 
-LstmPlan select(const LstmProblem& p) {
-  return forced_or(lstm_family(), p, can_cluster(p) ? kLstmClusters : kLstmSteps).plan(p);
+LstmPlan select(const LstmProblem& problem) {
+  thread_local RecentPlans<LstmProblem, LstmPlan> recent;
+  const int64_t sizes = (problem.length * 8191 + problem.batch) * 8191 + problem.size;
+  return recent.get(problem, static_cast<uint64_t>(2 * sizes + (problem.backward ? 1 : 0)),
+                    [&] { return lstm_family().select(problem).algorithm->plan(problem); });
 }
 
 }  // namespace gradus::cuda_detail

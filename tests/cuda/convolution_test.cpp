@@ -467,3 +467,23 @@ TEST_CASE("gradients of few channels read a gradient and its mask, without a mas
     if (has_room_for_direct_wgrad()) CHECK_THAT(kernels.all(), !contains("cuda/unary_backward"));
   }
 }
+
+TEST_CASE("the gradient of weights reads a masked gradient at an address that its tiles do not allow") {
+  if (no_cuda_device()) return;
+  const ForcedAlgorithm forced("wgmma_im2col");
+  manual_seed(7);
+  const auto last = [](const Shape& shape) { return image(shape, kBFloat16).contiguous(MemoryFormat::channels_last); };
+  const Tensor x = last({8, 64, 10, 10}), w = last({64, 64, 1, 1}), dy = last({8, 64, 10, 10}), y = relu(dy + x);
+  const Tensor memory = empty({dy.numel() + 1}, x.options());
+  const auto gradient = [&](bool composite, MutableView masked) {
+    const Tensor dw = zeros_like(w);
+    const Conv2dBackwardArgs args = {
+        .dy = dy.array(), .x = x.array(), .w = w.array(), .y = y.array(), .dw = dw.array(), .masked = masked};
+    if (composite) backend("cuda").Backend::conv2d_bias_relu_backward(args);
+    else backend("cuda").conv2d_bias_relu_backward(args);
+    return dw;
+  };
+  MutableView masked = dy.array();
+  masked.data = memory.slice(0, 1).array().data();
+  CHECK(error(gradient(false, masked), gradient(true, {})) <= tolerance_of(kBFloat16));
+}

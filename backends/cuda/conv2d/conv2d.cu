@@ -155,15 +155,16 @@ void CudaBackend::conv2d_backward_weight(const View& dy, const View& x, const Mu
 void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto& [dy, x, w, y, geometry, dx, dw, dbias, memory] = args;
   const ConvFamily& own = cuda_detail::conv_family();
-  const auto choose = [&](ConvPass pass, const View& x, const View& w, bool masked) {
+  using Choice = std::pair<const ConvAlgorithm*, bool>;  // an algorithm, and whether it takes the mask
+  const auto choose = [&](ConvPass pass, const View& x, const View& w, const View& dy, const void* mask) -> Choice {
     ConvProblem problem = conv_problem(pass, x, w, dy, geometry);
-    problem.mask_alignment = masked ? ConvOperand::alignment_of(y.data) : 0;
+    problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
     const ConvAlgorithm* const algorithm = select(problem).algorithm;
-    return std::pair(algorithm, algorithm->takes_mask && algorithm->takes_mask(problem));
+    return {algorithm, algorithm->takes_mask && algorithm->takes_mask(problem)};
   };
   const bool can_mask = y && dw && y.strides == dy.strides;
   const auto [for_dw, dw_takes_mask] =
-      dw ? choose(ConvPass::backward_weight, x, dw, can_mask) : std::pair<const ConvAlgorithm*, bool>{nullptr, false};
+      can_mask ? choose(ConvPass::backward_weight, x, dw, dy, y.data) : Choice{nullptr, false};
   if (can_mask && dx && for_dw->stores_masked) {
     Array scratch;
     MutableView masked = memory;
@@ -174,8 +175,8 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
     backward_weight(own, {*this, dy, geometry, y.data, masked.data}, x, dw, dbias, for_dw);
     return conv2d_backward_data(masked, w, dx, geometry);
   }
-  const auto [for_dx, dx_takes_mask] = can_mask && dx ? choose(ConvPass::backward_data, dx, w, true)
-                                                      : std::pair<const ConvAlgorithm*, bool>{nullptr, true};
+  const auto [for_dx, dx_takes_mask] =
+      can_mask && dx ? choose(ConvPass::backward_data, dx, w, dy, y.data) : Choice{nullptr, true};
   if (can_mask && dw_takes_mask && dx_takes_mask) {
     if (dx) backward_data(own, {*this, dy, geometry, y.data}, w, dx, for_dx);
     return backward_weight(own, {*this, dy, geometry, y.data}, x, dw, dbias, for_dw);
@@ -183,7 +184,8 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   Array scratch;
   const View gradient = y ? masked_by_relu(dy, y, memory, scratch) : dy;
   if (dx) conv2d_backward_data(gradient, w, dx, geometry);
-  const ConvAlgorithm* const algorithm = dw ? choose(ConvPass::backward_weight, x, dw, false).first : nullptr;
+  const ConvAlgorithm* const algorithm =
+      dw ? choose(ConvPass::backward_weight, x, dw, gradient, nullptr).first : nullptr;
   const bool apart = !dw || !algorithm->sums_bias;
   if (dw) backward_weight(own, {*this, gradient, geometry}, x, dw, apart ? View{} : dbias, algorithm);
   if (apart) Backend::conv2d_bias_relu_backward({.dy = gradient, .x = x, .w = w, .geometry = geometry, .dbias = dbias});

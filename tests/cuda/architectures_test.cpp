@@ -33,6 +33,19 @@ TEST_CASE("a device runs the newest code that it can run") {
   CHECK(code_for("native", 80) == 80);
 }
 
+TEST_CASE("the peaks of a device follow from its clocks, or are those of an H200 where the driver has none") {
+  const DeviceProperties h200 = with_peaks(kH200, 1980000, 3201000, 6144);
+  CHECK(h200.multiply_adds_per_us == Approx(33.45e6).epsilon(1e-3));
+  CHECK(h200.bytes_per_us == Approx(4.917e6).epsilon(1e-3));
+  const DeviceProperties a100 = with_peaks(
+      {.compute_capability = 80, .multiprocessors = 108, .shared_memory = 163 << 10}, 1410000, 1215000, 5120);
+  CHECK(a100.multiply_adds_per_us == Approx(9.75e6).epsilon(1e-3));
+  CHECK(a100.bytes_per_us == Approx(1.555e6).epsilon(1e-3));
+  const DeviceProperties unknown = with_peaks(kH200, 0, 3201000, 0);
+  CHECK(unknown.multiply_adds_per_us == kH200.multiply_adds_per_us);
+  CHECK(unknown.bytes_per_us == kH200.bytes_per_us);
+}
+
 TEST_CASE("kernels use what device, code and limit have in common") {
   constexpr int no_limit = std::numeric_limits<int>::max();
   const DeviceProperties whole = limited(kH200, 90, no_limit);

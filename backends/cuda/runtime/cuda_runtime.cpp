@@ -328,16 +328,12 @@ const DeviceProperties& device_properties(int index) {
   static DeviceProperties properties[kMaxDevices];
   std::call_once(asked[index], [index] {
     const int capability = capability_of(index);
-    const DeviceProperties device = {
-        .compute_capability = capability,
-        .multiprocessors = attribute_of(index, cudaDevAttrMultiProcessorCount),
-        .shared_memory = static_cast<size_t>(attribute_of(index, cudaDevAttrMaxSharedMemoryPerBlockOptin)),
-        .multiply_adds_per_us = 1e-3 * attribute_of(index, cudaDevAttrClockRate) *
-                                attribute_of(index, cudaDevAttrMultiProcessorCount) *
-                                fma_units_of_capability(capability),
-        // Two transfers per clock.
-        .bytes_per_us = 2e-3 * attribute_of(index, cudaDevAttrMemoryClockRate) *
-                        attribute_of(index, cudaDevAttrGlobalMemoryBusWidth) / 8};
+    const DeviceProperties device =
+        with_peaks({.compute_capability = capability,
+                    .multiprocessors = attribute_of(index, cudaDevAttrMultiProcessorCount),
+                    .shared_memory = static_cast<size_t>(attribute_of(index, cudaDevAttrMaxSharedMemoryPerBlockOptin))},
+                   attribute_of(index, cudaDevAttrClockRate), attribute_of(index, cudaDevAttrMemoryClockRate),
+                   attribute_of(index, cudaDevAttrGlobalMemoryBusWidth));
     properties[index] = limited(device, code_for(compiled_architectures(), capability), max_capability());
   });
   return properties[index];

@@ -48,6 +48,17 @@ constexpr size_t shared_memory_of_capability(int capability) {
 /// float32 multiply-adds that a multiprocessor of this capability does per clock.
 constexpr int fma_units_of_capability(int capability) { return capability < 86 ? 64 : 128; }
 
+/// The device with the peaks that follow from its clocks in kHz and from the width of its memory bus in bits. Numbers
+/// that the driver does not know are 0, as on some virtual GPUs; the device then has the peak of an H200.
+constexpr DeviceProperties with_peaks(DeviceProperties device, int clock, int memory_clock, int bus_width) {
+  const double multiply_adds = 1e-3 * clock * device.multiprocessors;
+  const double bytes = 2e-3 * memory_clock * bus_width / 8;  // two transfers per clock
+  if (multiply_adds > 0)
+    device.multiply_adds_per_us = multiply_adds * fma_units_of_capability(device.compute_capability);
+  if (bytes > 0) device.bytes_per_us = bytes;
+  return device;
+}
+
 /// The lowest capability for which CUDA 13 can compile.
 inline constexpr int kOldestCapability = 75;
 

@@ -12,8 +12,6 @@ using cuda_detail::ConvOperand;
 using cuda_detail::ConvPass;
 using cuda_detail::ConvPlan;
 using cuda_detail::ConvProblem;
-using cuda_detail::DeviceProperties;
-using cuda_detail::kH200;
 using cuda_detail::LibraryTiling;
 using cuda_detail::MathMode;
 
@@ -118,9 +116,8 @@ KernelWork work_of(const ConvProblem& p) {
   const int64_t K = round_up(p.filters(), unit), C = round_up(p.channels(), unit), taps = p.kernel();
   const int64_t outputs = N * p.y.shape[2] * p.y.shape[3], inputs = N * p.x.shape[2] * p.x.shape[3];
   const double at_once = cuda_detail::multiply_adds_at_once(p.dtype, mode);
-  const double scale = kH200.multiply_adds_per_us / p.device.multiply_adds_per_us / at_once;
   // The product has rows x columns results of a group, which are sums over the depth.
-  const int64_t rows = p.pass == ConvPass::forward ? K : p.pass == ConvPass::backward_data ? C : K;
+  const int64_t rows = p.pass == ConvPass::backward_data ? C : K;
   const int64_t columns = p.pass == ConvPass::forward ? outputs : p.is_wgrad() ? C * taps : inputs;
   const int64_t depth = p.pass == ConvPass::forward ? C * taps
                         : p.is_wgrad()              ? outputs
@@ -130,23 +127,22 @@ KernelWork work_of(const ConvProblem& p) {
     // wgrad splits the depth until the device is full.
     const double busiest = p.is_wgrad() ? static_cast<double>(tiles) / static_cast<double>(SMs)
                                         : static_cast<double>(ceil_div(tiles, SMs * resident) * resident);
-    return busiest * product({SMs, size, size, depth}) * scale;
+    return busiest * product({SMs, size, size, depth}) / at_once;
   };
-  const double multiply_adds = product({groups, outputs, K, C, taps}) * scale;
-  const double bytes_scale = kH200.bytes_per_us / p.device.bytes_per_us;
-  const double bytes = cuda_detail::operand_bytes(p) * bytes_scale;
+  const double multiply_adds = product({groups, outputs, K, C, taps}) / at_once;
+  const double bytes = cuda_detail::operand_bytes(p);
   const auto element = static_cast<double>(size_of(p.dtype));
   const bool is_sparse = p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1;
   KernelWork work = {};
   work[kBytes] = bytes;
   if ((mode != MathMode::fma) != is_channels_last(p)) work[kConvertedBytes] = bytes;
   if (groups > 1 && p.filters() == 1 && p.channels() == 1) {
-    work[kDepthwiseTaps] = product({groups, outputs, taps}) * scale * at_once;
+    work[kDepthwiseTaps] = product({groups, outputs, taps});
   } else if (groups > 1) {
     work[kGroupMultiplyAdds] =
-        product({groups, outputs, round_up(p.filters(), int64_t{32}), round_up(p.channels(), int64_t{32}), taps}) *
-        scale;
-    work[kGroupTaps] = product({groups, outputs, p.filters(), p.channels(), taps}) * scale * at_once;
+        product({groups, outputs, round_up(p.filters(), int64_t{32}), round_up(p.channels(), int64_t{32}), taps}) /
+        at_once;
+    work[kGroupTaps] = product({groups, outputs, p.filters(), p.channels(), taps});
     work[kGroupCalls] = 1;
   } else {
     if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
@@ -159,14 +155,14 @@ KernelWork work_of(const ConvProblem& p) {
     if (taps > 9) work[kLargeFilterMultiplyAdds] = multiply_adds;
     const bool is_padded = p.filters() % unit != 0 || p.channels() % unit != 0;
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
-      work[kNarrowTaps] = product({outputs, least, taps}) * element * bytes_scale, work[kNarrowCalls] = 1;
+      work[kNarrowTaps] = product({outputs, least, taps}) * element, work[kNarrowCalls] = 1;
     if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
     work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
   }
   const int64_t apart = kApart ? (p.bias ? 1 : 0) + (p.relu ? 1 : 0) : 0;
   work[kKernels] = static_cast<double>(1 + apart);
-  work[kBytes] += 2 * static_cast<double>(apart * p.y.numel()) * element * bytes_scale;
-  return work;
+  work[kBytes] += 2 * static_cast<double>(apart * p.y.numel()) * element;
+  return cuda_detail::scaled_to(p.device, kLibraryParts, work);
 }
 
 /// The work of fprop, and the filters are flipped before.

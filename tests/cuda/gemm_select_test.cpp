@@ -175,6 +175,27 @@ TEST_CASE("plans of matrix products on CUDA: operands without a common step are 
   CHECK((plan.y_copy && !plan.a_copy && plan.batch == 12 && plan.batch_steps[2] == 4096));
 }
 
+TEST_CASE("plans of matrix products on CUDA: sizes and offsets of small products have 31 bits, and grids 65,535 rows") {
+  const auto can_run = [](const GemmAlgorithm& algorithm, int64_t M, int64_t N, int64_t K, bool broadcasts = false) {
+    View a = matrix_of({M, K}, DType::f32), b = matrix_of({K, N}, DType::f32, true);
+    if (broadcasts) a.strides[1] = b.strides[0] = 0;
+    const GemmProblem problem(a, b, nullptr, matrix_of({M, N}, DType::f32), kH200, false);
+    const bool chosen = select(problem).algorithm == &algorithm;
+    CHECK((algorithm.can_run(problem) || !chosen));
+    return algorithm.can_run(problem);
+  };
+  constexpr int64_t kLarge = int64_t{1} << 31;
+  CHECK((can_run(kSmallDots, 8 * 65535, 4, 64) && !can_run(kSmallDots, 8 * 65535 + 1, 4, 64)));
+  CHECK((can_run(kSmallTiles, 16 * 65535, 4, 64) && !can_run(kSmallTiles, 16 * 65535 + 1, 4, 64)));
+  for (const GemmAlgorithm* each : {&kSmallDots, &kSmallTiles}) {
+    CHECK_FALSE(can_run(*each, 1, kLarge, 1));
+    CHECK_FALSE(can_run(*each, 1, 1, kLarge));
+    CHECK_FALSE(can_run(*each, 8, 1025, kLarge / 1024));
+    CHECK_FALSE(can_run(*each, 1, 1, kLarge, /*broadcasts=*/true));
+  }
+  CHECK(can_run(kCublasLt, kLarge, 1, 1));
+}
+
 TEST_CASE("plans of matrix products on CUDA: only clusters share K") {
   const View a = matrix_of({1024, 10}, DType::f32, true), b = matrix_of({1024, 84}, DType::f32);
   const View y = matrix_of({10, 84}, DType::f32);

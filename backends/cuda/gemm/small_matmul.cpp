@@ -23,11 +23,12 @@ int64_t tiles_of(const GemmProblem& p, const GemmTile& tile) {
   return ceil_div(p.M(), int64_t{tile.rows}) * ceil_div(p.N(), int64_t{tile.columns});
 }
 
-// Both kernels multiply two matrices. The rows of tiles are the blocks along y of the grid.
+// Both kernels multiply two matrices, and count their elements, and those beyond their ends, in 31 bits. The rows of
+// tiles are the blocks along y of the grid.
 bool can_run(const GemmProblem& p, const GemmTile& tile) {
-  constexpr int64_t kMostBlocks = 65535;
+  constexpr int64_t kMostBlocks = 65535, kMostSize = int64_t{1} << 30;
   return is_floating(p.dtype) && p.y.ndim() == 2 && has_small_span(p.a) && has_small_span(p.b) && has_small_span(p.y) &&
-         ceil_div(p.M(), int64_t{tile.rows}) <= kMostBlocks;
+         std::max(p.N(), p.K()) <= kMostSize && ceil_div(p.M(), int64_t{tile.rows}) <= kMostBlocks;
 }
 
 GemmPlan plan_small(const GemmAlgorithm& algorithm, const GemmProblem& p, const GemmTile& tile) {

@@ -72,14 +72,14 @@ AttentionPlan plan_attention_tiles(const AttentionProblem& p) {
 
 // A block multiplies its 16 rows with each tile of 64 rows of the other operand twice (backward: four times).
 KernelWork attention_tiles_work(const AttentionProblem& p) {
-  constexpr int64_t kBytesOfMultiprocessor = 228 << 10, kMostBlocks = 8;
+  constexpr int64_t kMostBlocks = 8;
   const AttentionPlan plan = plan_attention_tiles(p);
-  const int64_t operands = p.q.size() == 4 ? numel_of(p.q) + numel_of(p.k) + numel_of(p.v) : 0;
+  const int64_t operands = numel_of(p.q) + numel_of(p.k) + numel_of(p.v);
   const int64_t weights = p.heads() * p.queries() * p.keys();
   const auto bytes = static_cast<double>((operands * (p.backward ? 2 : 1) + weights) * element(p.dtype));
   WorkCounter counter(p.device, p.dtype, MathMode::fma, bytes);
   const int64_t resident =
-      std::clamp<int64_t>(kBytesOfMultiprocessor / static_cast<int64_t>(plan.shared_bytes), 1, kMostBlocks);
+      std::clamp<int64_t>(static_cast<int64_t>(p.device.shared_memory / plan.shared_bytes), 1, kMostBlocks);
   const int64_t others = p.backward ? std::max(p.queries(), p.keys()) : p.keys();
   counter.add_tiles({.blocks = plan.blocks,
                      .resident = resident,

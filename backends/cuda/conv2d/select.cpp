@@ -28,20 +28,11 @@ ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
           .step = -period * dilation / stride};
 }
 
-}  // namespace
-
-namespace {
-
 struct FamilyProblem {
   const ConvFamily* family = nullptr;
   ConvProblem problem = {};
   bool operator==(const FamilyProblem&) const = default;
 };
-
-uint64_t hash_of(const ConvProblem& p) {
-  const int64_t sizes = (p.x.numel() * 8191 + p.y.numel()) * 8191 + p.w.numel();
-  return static_cast<uint64_t>(sizes) * 4 + static_cast<uint64_t>(p.pass);
-}
 
 ConvChoice choose(const ConvProblem& p, const ConvFamily& family, uint32_t without) {
   if (p.is_empty()) return {&kImplicitGemmGeneric, 0, kImplicitGemmGeneric.plan(p)};
@@ -63,7 +54,9 @@ ConvChoice choose(const ConvProblem& p, const ConvFamily& family, uint32_t witho
 ConvChoice select(const ConvProblem& problem, const ConvFamily& family, uint32_t without) {
   if (without != 0) return choose(problem, family, without);
   thread_local RecentPlans<FamilyProblem, ConvChoice> recent;
-  return recent.get({&family, problem}, hash_of(problem), [&] { return choose(problem, family, 0); });
+  const uint64_t hash =
+      hash_of({problem.x.numel(), problem.w.numel(), problem.y.numel(), static_cast<int64_t>(problem.pass)});
+  return recent.get({&family, problem}, hash, [&] { return choose(problem, family, 0); });
 }
 
 std::vector<std::string> conv_kinds() {

@@ -24,7 +24,8 @@ void WorkCounter::add_tiles(const TileWork& tiles) {
   const int64_t busiest = ceil_div(tiles.blocks, multiprocessors);
   const int64_t waves = ceil_div(tiles.blocks, tiles.resident * multiprocessors);
   const auto steps = static_cast<double>(tiles.blocks * tiles.steps);
-  work_[kMultiplyAdds] += static_cast<double>(busiest * multiprocessors * tiles.steps * tiles.multiply_adds) / at_once_;
+  const auto multiply_adds = static_cast<double>(tiles.steps) * static_cast<double>(tiles.multiply_adds);
+  work_[kMultiplyAdds] += static_cast<double>(busiest * multiprocessors) * multiply_adds / at_once_;
   work_[kSteps] += static_cast<double>(waves * tiles.steps);
   work_[kTileBytes] += steps * static_cast<double>(tiles.bytes);
   work_[kTileElements] += steps * static_cast<double>(tiles.elements);

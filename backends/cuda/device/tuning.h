@@ -2,6 +2,8 @@
 // of kernels that compute tiles. Host code without CUDA.
 #pragma once
 
+#include <initializer_list>
+
 #include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/array/dtype.h>
@@ -22,6 +24,13 @@ const TuningTable& tuning_table();
 inline std::vector<std::string> tuned_devices() { return {"h200"}; }
 /// The work as a multiple of what an H200 does in the time in which `device` does it.
 KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, KernelWork work);
+
+/// A number that differs for most lists of sizes (RecentPlans).
+inline uint64_t hash_of(std::initializer_list<int64_t> sizes) {
+  uint64_t hash = 0;
+  for (const int64_t each : sizes) hash = hash * 8191 + static_cast<uint64_t>(each);
+  return hash;
+}
 
 /// The algorithm that a test or benchmark forces (ForcedAlgorithm) if it can run, otherwise `preferred`.
 template <class Algorithm, class Problem>

@@ -4,14 +4,6 @@
 #include <gradus/backends/cuda/device/divisor.h>
 
 namespace gradus::cuda_detail {
-namespace {
-
-uint64_t hash_of(const GemmProblem& p) {
-  const int64_t sizes = (p.M() * 8191 + p.N()) * 8191 + p.K();
-  return static_cast<uint64_t>(sizes * 8191 + p.a.strides[p.a.ndim() - 1]);
-}
-
-}  // namespace
 
 GemmOperand::GemmOperand(const View& view) : shape(view.shape), strides(view.strides) {
   const auto address = reinterpret_cast<uintptr_t>(view.data) | 32;
@@ -41,7 +33,8 @@ const GemmFamily& gemm_family() {
 GemmPlan select(const GemmProblem& problem) {
   if (!is_floating(problem.dtype)) return kInteger.plan(problem);
   thread_local RecentPlans<GemmProblem, GemmPlan> recent;
-  return recent.get(problem, hash_of(problem), [&] { return gemm_family().select(problem).algorithm->plan(problem); });
+  const uint64_t hash = hash_of({problem.M(), problem.N(), problem.K(), problem.a.strides[problem.a.ndim() - 1]});
+  return recent.get(problem, hash, [&] { return gemm_family().select(problem).algorithm->plan(problem); });
 }
 
 constinit const GemmAlgorithm kInteger = {.name = "integer",

@@ -297,7 +297,7 @@ const KernelFamily<SoftmaxAlgorithm>& softmax_family() {
 
 SoftmaxPlan select(const SoftmaxProblem& problem) {
   thread_local RecentPlans<SoftmaxProblem, SoftmaxPlan> recent;
-  return recent.get(problem, static_cast<uint64_t>(problem.rows * 8191 + problem.size),
+  return recent.get(problem, hash_of({problem.rows, problem.size, problem.backward}),
                     [&] { return softmax_family().select(problem).algorithm->plan(problem); });
 }
 

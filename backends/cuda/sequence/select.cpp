@@ -202,15 +202,13 @@ const KernelFamily<LstmAlgorithm>& lstm_family() {
 
 AttentionPlan select(const AttentionProblem& problem) {
   thread_local RecentPlans<AttentionProblem, AttentionPlan> recent;
-  const int64_t sizes = (problem.heads() * 8191 + problem.queries()) * 8191 + problem.keys();
-  return recent.get(problem, static_cast<uint64_t>(2 * sizes + (problem.backward ? 1 : 0)),
+  return recent.get(problem, hash_of({problem.heads(), problem.queries(), problem.keys(), problem.backward}),
                     [&] { return attention_family().select(problem).algorithm->plan(problem); });
 }
 
 LstmPlan select(const LstmProblem& problem) {
   thread_local RecentPlans<LstmProblem, LstmPlan> recent;
-  const int64_t sizes = (problem.length * 8191 + problem.batch) * 8191 + problem.size;
-  return recent.get(problem, static_cast<uint64_t>(2 * sizes + (problem.backward ? 1 : 0)),
+  return recent.get(problem, hash_of({problem.length, problem.batch, problem.size, problem.backward}),
                     [&] { return lstm_family().select(problem).algorithm->plan(problem); });
 }
 

@@ -2,6 +2,7 @@
 // The expected decisions for the layers of known nets are in conv2d_plans.txt, one per line. After an intended change,
 //   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of convolutions on CUDA are those written down"
 // overwrites that file, and its diff shows what changed.
+#include <cmath>
 #include <set>
 #include <sstream>
 
@@ -44,9 +45,25 @@ struct Decision : ConvPlan {
   }
 };
 
-Decision decide(ConvProblem problem, const DeviceProperties& device, const Switches& switches) {
+Decision decision_for(const ConvAlgorithm& algorithm, const ConvProblem& problem) {
+  return {algorithm.plan(problem), algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+}
+
+ConvProblem problem_on(const DeviceProperties& device, ConvProblem problem, const Switches& switches) {
   problem.switches = {switches.tf32, switches.library_tf32, switches.small_convolutions, switches.workspace_limit};
   problem.device = device;
+  return problem;
+}
+
+/// Calls f(decision) for each of our algorithms that can run.
+template <class F>
+void for_each_decision(const ConvProblem& problem, const DeviceProperties& device, const Switches& switches, F&& f) {
+  const ConvProblem on_device = problem_on(device, problem, switches);
+  for (const ConvAlgorithm* each : conv_family().algorithms)
+    if (each->can_run(on_device)) f(decision_for(*each, on_device));
+}
+
+Decision decide(const ConvProblem& problem, const DeviceProperties& device, const Switches& switches) {
   const ConvFamily& family = switches.library == Switches::Library::none ? conv_family() : cudnn_detail::conv_family();
   uint32_t without = 0;
   if (switches.library == Switches::Library::plain)
@@ -55,9 +72,8 @@ Decision decide(ConvProblem problem, const DeviceProperties& device, const Switc
       if (each == &cudnn_detail::kFused || each == &cudnn_detail::kFusedTf32 || each == &cudnn_detail::kFlipped)
         without |= 1u << i;
     }
-  const ConvChoice choice = select(problem, family, without);
-  const ConvAlgorithm& algorithm = *choice.algorithm;
-  return {choice.plan, algorithm, algorithm.takes_mask && algorithm.takes_mask(problem)};
+  const ConvProblem on_device = problem_on(device, problem, switches);
+  return decision_for(*select(on_device, family, without).algorithm, on_device);
 }
 
 struct ConvLayer {
@@ -210,77 +226,87 @@ TEST_CASE("plans of convolutions on CUDA: each algorithm can run a layer, and ha
                                        "engine_flipped"});
 }
 
+namespace {
+
+/// Checks that the parts of a plan cover each sum once, and that their memory is the workspace.
+void check_parts(const Decision& plan, const ConvProblem& problem, const ConvLayer& layer) {
+  const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
+  const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
+  const auto packed = [&](int64_t steps) {  // bytes of the packed weights, for all rows of the tiles
+    const int64_t rows = problem.out().shape[1] / layer.groups;
+    return static_cast<size_t>(layer.groups * steps * ceil_div(rows, plan.tile.rows) * plan.tile.rows * 64);
+  };
+  const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
+    return parts * length >= whole && (parts - 1) * length < whole;
+  };
+  if (plan.family() == "wgmma") {
+    const WgmmaTiling& tiling = plan.of<WgmmaTiling>();
+    const int64_t pixels = problem.x.shape[2] * tiling.pitch - 1;
+    CHECK(covers(tiling.image.divisor, tiling.step, pixels));
+    CHECK(tiling.tiles == images * tiling.image.divisor);
+    CHECK((tiling.slots >= 2 && plan.shared_bytes < kH200.shared_memory));
+    const bool of_weight = problem.pass == ConvPass::backward_weight;
+    CHECK((plan.workspace_bytes > 0) == of_weight);
+    if (!of_weight) CHECK(tiling.slots > (tiling.warpgroups - 1) * tiling.chunks);
+    if (of_weight) CHECK(covers(plan.split_k, ceil_div(tiling.tiles, plan.split_k), tiling.tiles));
+    return;
+  }
+  if (plan.family() == "wgmma_im2col") {
+    const Im2colTiling& tiling = plan.of<Im2colTiling>();
+    const bool of_weight = problem.pass == ConvPass::backward_weight;
+    const int64_t boxes = of_weight ? layer.R * layer.S * tiling.chunks : ceil_div(problem.out().shape[1], 64);
+    CHECK(covers(tiling.row_tiles, plan.tile.rows, of_weight ? problem.w.shape[0] : tiling.positions));
+    CHECK(covers(tiling.column_tiles, plan.tile.columns / 64, boxes));
+    CHECK((tiling.cluster >= 1 && tiling.cluster <= 8 && tiling.slots >= 2));
+    CHECK(plan.shared_bytes < kH200.shared_memory);
+    CHECK(plan.workspace_bytes == (plan.split_k > 1 ? size_t{4} * plan.split_k * problem.w.numel() : 0));
+    int64_t pixels = 0, taps = 0;  // of all phases
+    for (int z = 0; z < (of_weight ? 1 : static_cast<int>(tiling.z)); ++z) {
+      const ConvPhase::Axis &h = tiling.h[z / tiling.phases_w], &w = tiling.w[z % tiling.phases_w];
+      pixels += int64_t{h.size} * w.size, taps += h.count * w.count;
+      for (const ConvPhase::Axis* axis : {&h, &w})
+        for (int t = 0; t < axis->count; ++t) CHECK((axis->origin + t * axis->step >= 0));
+    }
+    CHECK(pixels == problem.out().shape[2] * problem.out().shape[3]);
+    CHECK(taps == layer.R * layer.S);
+    return;
+  }
+  if (problem.pass == ConvPass::backward_weight) {
+    const int64_t results = problem.w.numel() + (problem.bias ? problem.w.shape[0] : 0);
+    CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
+    if (plan.family() != "few_channel_mma" && plan.family() != "direct")
+      CHECK(int64_t{plan.split_k} * plan.phases[0].per_split >= positions);
+    return;
+  }
+  const bool packs = plan.family() == "implicit_gemm" || plan.family() == "implicit_gemm_async";
+  const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
+  const int64_t chunks = ceil_div(problem.in().shape[1] / layer.groups, depth);
+  int64_t results = 0, taps = 0;  // of all phases
+  size_t partial = 0;             // bytes, the most of any phase
+  for (const ConvPhase& phase : plan.phases) {
+    const int64_t steps = chunks * phase.h.count * phase.w.count;
+    const int64_t made = problem.out().shape[0] * problem.out().shape[1] * phase.h.size * phase.w.size;
+    results += made, taps += phase.h.count * phase.w.count;
+    if (!packs) continue;
+    if (steps > 0) CHECK(covers(phase.split_k, phase.per_split, steps));
+    CHECK(plan.partial_offset >= packed(steps));
+    if (phase.split_k > 1) partial = std::max(partial, static_cast<size_t>(4 * phase.split_k * made));
+  }
+  CHECK(results == problem.out().numel());
+  CHECK(taps == layer.R * layer.S);
+  CHECK(plan.partial_offset % 256 == 0);
+  CHECK(plan.workspace_bytes - plan.partial_offset == partial);
+}
+
+}  // namespace
+
 TEST_CASE("plans of convolutions on CUDA: parts cover each sum once, and their memory is the workspace") {
   for (const ConvLayer& layer : conv_layers)
     for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
-      INFO(plans_of(layer) << label);
-      const Decision plan = decide(problem, kH200, switches);
-      const int64_t images = problem.y.shape[0], positions = images * problem.y.shape[2] * problem.y.shape[3];
-      const int64_t bytes = problem.dtype == DType::f64 ? 8 : 4;
-      const auto packed = [&](int64_t steps) {  // bytes of the packed weights, for all rows of the tiles
-        const int64_t rows = problem.out().shape[1] / layer.groups;
-        return static_cast<size_t>(layer.groups * steps * ceil_div(rows, plan.tile.rows) * plan.tile.rows * 64);
-      };
-      const auto covers = [](int64_t parts, int64_t length, int64_t whole) {
-        return parts * length >= whole && (parts - 1) * length < whole;
-      };
-      if (plan.family() == "wgmma") {
-        const WgmmaTiling& tiling = plan.of<WgmmaTiling>();
-        const int64_t pixels = problem.x.shape[2] * tiling.pitch - 1;
-        CHECK(covers(tiling.image.divisor, tiling.step, pixels));
-        CHECK(tiling.tiles == images * tiling.image.divisor);
-        CHECK((tiling.slots >= 2 && plan.shared_bytes < kH200.shared_memory));
-        const bool of_weight = problem.pass == ConvPass::backward_weight;
-        CHECK((plan.workspace_bytes > 0) == of_weight);
-        if (!of_weight) CHECK(tiling.slots > (tiling.warpgroups - 1) * tiling.chunks);
-        if (of_weight) CHECK(covers(plan.split_k, ceil_div(tiling.tiles, plan.split_k), tiling.tiles));
-        return;
-      }
-      if (plan.family() == "wgmma_im2col") {
-        const Im2colTiling& tiling = plan.of<Im2colTiling>();
-        const bool of_weight = problem.pass == ConvPass::backward_weight;
-        const int64_t boxes = of_weight ? layer.R * layer.S * tiling.chunks : ceil_div(problem.out().shape[1], 64);
-        CHECK(covers(tiling.row_tiles, plan.tile.rows, of_weight ? problem.w.shape[0] : tiling.positions));
-        CHECK(covers(tiling.column_tiles, plan.tile.columns / 64, boxes));
-        CHECK((tiling.cluster >= 1 && tiling.cluster <= 8 && tiling.slots >= 2));
-        CHECK(plan.shared_bytes < kH200.shared_memory);
-        CHECK(plan.workspace_bytes == (plan.split_k > 1 ? size_t{4} * plan.split_k * problem.w.numel() : 0));
-        int64_t pixels = 0, taps = 0;  // of all phases
-        for (int z = 0; z < (of_weight ? 1 : static_cast<int>(tiling.z)); ++z) {
-          const ConvPhase::Axis &h = tiling.h[z / tiling.phases_w], &w = tiling.w[z % tiling.phases_w];
-          pixels += int64_t{h.size} * w.size, taps += h.count * w.count;
-          for (const ConvPhase::Axis* axis : {&h, &w})
-            for (int t = 0; t < axis->count; ++t) CHECK((axis->origin + t * axis->step >= 0));
-        }
-        CHECK(pixels == problem.out().shape[2] * problem.out().shape[3]);
-        CHECK(taps == layer.R * layer.S);
-        return;
-      }
-      if (problem.pass == ConvPass::backward_weight) {
-        const int64_t results = problem.w.numel() + (problem.bias ? problem.w.shape[0] : 0);
-        CHECK(plan.workspace_bytes == static_cast<size_t>(bytes * results * plan.split_k));
-        if (plan.family() != "few_channel_mma" && plan.family() != "direct")
-          CHECK(int64_t{plan.split_k} * plan.phases[0].per_split >= positions);
-        return;
-      }
-      const bool packs = plan.family() == "implicit_gemm" || plan.family() == "implicit_gemm_async";
-      const int64_t depth = static_cast<int64_t>(kRowBytes) / static_cast<int64_t>(size_of(problem.dtype));
-      const int64_t chunks = ceil_div(problem.in().shape[1] / layer.groups, depth);
-      int64_t results = 0, taps = 0;  // of all phases
-      size_t partial = 0;             // bytes, the most of any phase
-      for (const ConvPhase& phase : plan.phases) {
-        const int64_t steps = chunks * phase.h.count * phase.w.count;
-        const int64_t made = problem.out().shape[0] * problem.out().shape[1] * phase.h.size * phase.w.size;
-        results += made, taps += phase.h.count * phase.w.count;
-        if (!packs) continue;
-        if (steps > 0) CHECK(covers(phase.split_k, phase.per_split, steps));
-        CHECK(plan.partial_offset >= packed(steps));
-        if (phase.split_k > 1) partial = std::max(partial, static_cast<size_t>(4 * phase.split_k * made));
-      }
-      CHECK(results == problem.out().numel());
-      CHECK(taps == layer.R * layer.S);
-      CHECK(plan.partial_offset % 256 == 0);
-      CHECK(plan.workspace_bytes - plan.partial_offset == partial);
+      for_each_decision(problem, kH200, switches, [&](const Decision& plan) {
+        INFO(plans_of(layer) << label << " " << plan.name());
+        check_parts(plan, problem, layer);
+      });
     });
 }
 
@@ -289,11 +315,12 @@ TEST_CASE("plans of convolutions on CUDA: an older device has neither tensor cor
   for (const ConvLayer& layer : conv_layers)
     for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
       INFO(label);
-      const Decision plan = decide(problem, turing, switches);
-      CHECK(plan.math_mode == MathMode::fma);
-      CHECK(plan.family() != "few_channel_mma");
-      CHECK(plan.family() != "implicit_gemm_async");
-      if (problem.pass == ConvPass::backward_weight) CHECK(plan.family() != "direct");
+      for_each_decision(problem, turing, switches, [&](const Decision& plan) {
+        CHECK(plan.math_mode == MathMode::fma);
+        CHECK(plan.family() != "few_channel_mma");
+        CHECK(plan.family() != "implicit_gemm_async");
+        if (problem.pass == ConvPass::backward_weight) CHECK(plan.family() != "direct");
+      });
       // cuDNN supports neither bfloat16 nor TF32 on such a device.
       Switches library = with_library(switches);
       library.library_tf32 = true;
@@ -309,13 +336,14 @@ TEST_CASE("plans of convolutions on CUDA: devices before Hopper have neither wgm
     for (const ConvLayer& layer : conv_layers)
       for_each_problem(layer, [&](const ConvProblem& problem, const Switches& switches, const std::string& label) {
         INFO("sm_" << capability << " " << label);
-        for (const Switches& with : {switches, with_library(switches)}) {
-          const Decision plan = decide(problem, device, with);
+        const auto check = [&](const Decision& plan) {
           CHECK((plan.family() != "wgmma" && plan.family() != "wgmma_im2col"));
           CHECK(plan.cluster() <= 1);
           CHECK(plan.shared_bytes <= device.shared_memory);
           if (plan.math_mode == MathMode::tf32) CHECK((capability >= 80 && problem.dtype == DType::f32));
-        }
+        };
+        for_each_decision(problem, device, switches, check);
+        check(decide(problem, device, with_library(switches)));
       });
   }
 }
@@ -483,6 +511,28 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   CHECK(decide(few, kH200, switches).family() == "library");
   few.x.shape[0] = few.y.shape[0] = 0;
   CHECK(decide(few, kH200, switches).family() != "library");
+}
+
+TEST_CASE("convolutions on CUDA: images without elements, and of 2^31 elements and more, have an algorithm") {
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight})
+    for (const ConvLayer& layer : {ConvLayer{0, 6, 9, 9, 16, 3, 3, 1, 1},
+                                   {2, 0, 9, 9, 16, 3, 3, 1, 1},
+                                   {2, 6, 9, 9, 0, 3, 3, 1, 1},
+                                   {1 << 20, 3, 64, 64, 16, 3, 3, 1, 1},
+                                   {1 << 20, 64, 64, 64, 64, 3, 3, 1, 1}})
+      for (const DType dtype : {DType::f32, DType::bf16})
+        for (const bool channels_last : {false, true}) {
+          INFO(layer.N << " images of " << layer.C << " channels to " << layer.K);
+          const ConvProblem problem = conv_problem(layer, pass, dtype, channels_last);
+          for (const Switches& switches : {Switches{}, with_library({.tf32 = true})}) {
+            const Decision plan = decide(problem, kH200, switches);
+            CHECK(plan.family() != "library");
+            if (problem.is_empty()) continue;
+            for_each_decision(problem, kH200, switches, [&](const Decision& each) {
+              for (const double amount : each.algorithm.work(problem)) CHECK((std::isfinite(amount) && amount >= 0));
+            });
+          }
+        }
 }
 
 TEST_CASE("convolutions on CUDA: while an algorithm is forced, it is chosen wherever it can run") {

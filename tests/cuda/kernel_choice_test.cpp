@@ -1,8 +1,14 @@
 // How well the estimates of kernels on CUDA choose, on measurements of all algorithms on an H200 (benchmarks/tune made
 // them), without a GPU.
+#include <algorithm>
+#include <cmath>
 #include <map>
+#include <set>
 
-#include <gradus/backends/cuda/device/tuning.h>
+#include <gradus/backends/cuda/gemm/select.h>
+#include <gradus/backends/cuda/norm/select.h>
+#include <gradus/backends/cuda/sequence/select.h>
+#include <gradus/backends/cudnn/select.h>
 #include <gradus/benchmarks/tune/cuda/family.h>
 #include <gradus/tests/catch.h>
 
@@ -111,6 +117,41 @@ TEST_CASE("the tuning table of CUDA has a factor for each part of the work") {
       for (size_t i = 0; i < kMaxWorkParts && term.parts[i].name; ++i)
         CHECK(found->second.count(term.parts[i].name) == 1);
     }
+}
+
+TEST_CASE("the tuning table of CUDA has rows of known algorithms alone") {
+  std::set<std::string> rows;
+  const auto add_rows = [&](const auto& family) {
+    for (size_t kind = 0; kind < family.kinds.size(); ++kind)
+      for (const auto* algorithm : family.algorithms) rows.insert(family.row(kind, *algorithm));
+  };
+  add_rows(cudnn_detail::conv_family()), add_rows(gemm_family()), add_rows(softmax_family());
+  add_rows(attention_family()), add_rows(lstm_family());
+  for (const auto& row : tuning_table().device("h200").factors) {
+    INFO(row.first);
+    CHECK(rows.count(row.first) == 1);
+  }
+}
+
+TEST_CASE("estimates of kernels on CUDA are positive numbers on every device, whose choice is one of the candidates") {
+  register_families();
+  const tune::Costs costs = tune::costs_of(tuning_table(), "h200");
+  for (const tune::Family& family : tune::cuda_families())
+    for (const std::unique_ptr<tune::Problem>& problem : problems_of(family, 300))
+      for (const int capability : {75, 80, 86, 89, 90}) {
+        INFO(family.name << " on sm_" << capability);
+        dynamic_cast<tune::CudaProblem&>(*problem).use(limited(kH200, 90, capability));
+        const std::vector<tune::Candidate> candidates = problem->candidates(1);
+        bool found = false;
+        for (const tune::Candidate& each : candidates) {
+          INFO(each.name);
+          const double us = tune::estimate_us(each, costs);
+          CHECK((us > 0 && std::isfinite(us)));
+          CHECK(std::ranges::all_of(each.only_term()->work, [](double amount) { return amount >= 0; }));
+          found = found || each.name == problem->selected();
+        }
+        CHECK(found);
+      }
 }
 
 TEST_CASE("another device scales the estimates of kernels on CUDA by its arithmetic and bandwidth") {

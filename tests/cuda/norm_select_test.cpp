@@ -180,6 +180,23 @@ TEST_CASE("plans of normalisation on CUDA are those written down") {
   test::check_decisions("cuda/norm_plans.txt", plans + softmax_plans());
 }
 
+TEST_CASE("plans of softmax on CUDA: lanes keep rows in registers, a block has at least one row, and sizes may be 0") {
+  for (const bool vectorized : {false, true})
+    for (const int64_t size : {0, 1, 1000, 1024, 1025, 8192, 8193, 1 << 20})
+      for (const int64_t rows : {int64_t{0}, int64_t{1}, int64_t{1} << 40}) {
+        const SoftmaxProblem problem{.rows = rows, .size = size, .vectorized = vectorized};
+        INFO(rows << " rows of " << size);
+        CHECK(kSoftmaxLanes.can_run(problem) == (size <= (vectorized ? 8192 : 1024)));
+        if (kSoftmaxLanes.can_run(problem)) {
+          const SoftmaxPlan plan = kSoftmaxLanes.plan(problem);
+          CHECK(int64_t{plan.lanes} * plan.values >= size);
+          CHECK(plan.threads % plan.lanes == 0);
+        }
+        CHECK((kSoftmaxBlock.plan(problem).threads > 0 && kSoftmaxBlock.plan(problem).blocks > 0));
+        CHECK(select(problem).algorithm->can_run(problem));
+      }
+}
+
 TEST_CASE("plans of normalisation on CUDA: each kernel has a layer, and half types are alike") {
   std::set<std::string> names;
   for (const NormLayer& layer : norm_layers)

@@ -65,10 +65,34 @@ TEST_CASE("plans of attention on CUDA: operands without dense rows, and devices 
   problem.dense = false;
   CHECK(select(problem).algorithm == &kAttentionProducts);
   constexpr DeviceProperties turing = limited(kH200, 75, 75);
-  for (const bool backward : {false, true}) {  // forward and backward use the same algorithm
+  for (const bool backward : {false, true}) {  // both passes can run the same problems
     CHECK(plan_attention(DType::f32, 1, 1, 128, 128, 64, 64, backward, turing).shared_bytes <= turing.shared_memory);
     CHECK(plan_attention(DType::f64, 1, 1, 128, 128, 128, 128, backward, turing).algorithm == &kAttentionProducts);
   }
+}
+
+TEST_CASE("plans of attention on CUDA: tiles fit in the shared memory of every device, in both passes or in none") {
+  size_t most = 0;
+  for (const int capability : {75, 80, 86, 89, 90})
+    for (const DType dtype : {DType::f32, DType::bf16, DType::f64})
+      for (const int64_t queries : {1, 64, 100, 500, 1500, 1 << 17})
+        for (const int64_t keys : {1, 64, 100, 500, 1500, 1 << 17})
+          for (const int64_t columns : {16, 64, 128, 129}) {
+            INFO("sm_" << capability << " " << queries << " x " << keys << " of " << columns);
+            const DeviceProperties device = limited(kH200, 90, capability);
+            AttentionProblem problem{.dtype = dtype, .device = device};
+            problem.q = {2, 3, queries, columns}, problem.k = problem.v = {2, 3, keys, columns};
+            const bool can_run = kAttentionTiles.can_run(problem);
+            for (const bool backward : {false, true}) {
+              problem.backward = backward;
+              CHECK(kAttentionTiles.can_run(problem) == can_run);
+              if (!can_run) continue;
+              const size_t bytes = kAttentionTiles.plan(problem).shared_bytes;
+              CHECK(bytes <= device.shared_memory);
+              most = std::max(most, bytes);
+            }
+          }
+  CHECK(most > size_t{163} << 10);
 }
 
 TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for all sequences") {

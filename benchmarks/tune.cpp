@@ -14,9 +14,10 @@
 // The placement of operands in memory changes single times by tens of per cent from process to process. So repeat the
 // measurements in new processes, with files of their own, and join these files: the medians count.
 //
-// On a GPU, a family of CUDA's kernels is only measured:
+// Families of CUDA's kernels are measured on a GPU, all algorithms in turn, and fitted anywhere:
 //
-//   tune --families cuda_conv2d,cuda_gemm --seconds 70
+//   tune --families cuda_conv2d,cuda_gemm --seconds 70 --measurements measurements.txt
+//   tune --families cuda_conv2d --problems 0 --measurements measurements.txt --table my_table.txt
 #include <algorithm>
 #include <cstdio>
 #include <fstream>
@@ -175,17 +176,15 @@ std::vector<Measurement> complete_measurements(const std::string& path) {
   return all;
 }
 
-// The lines of the built-in table, but with new factors of the measured families.
+// The lines of the built-in table, but with new factors of the measured algorithms.
 void write_cuda_table(const std::string& path, const std::vector<Measurement>& measured) {
   const TuningTable::Device& builtin = cuda_detail::tuning_table().device("h200");
-  std::set<std::string> families;
-  for (const Measurement& each : measured) families.insert(each.family);
+  const std::string rows = '\n' + fit(measured, cuda_detail::tuning_table(), "h200");
   std::ofstream file(path);
   file << "R\"(\n# Made by benchmarks/tune. The format is described in core/kernel_choice.h.\ndevice h200 threads 1"
-       << " multiply_adds_per_us " << builtin.multiply_adds_per_us << " bytes_per_us " << builtin.bytes_per_us << '\n'
-       << fit(measured, cuda_detail::tuning_table(), "h200");
+       << " multiply_adds_per_us " << builtin.multiply_adds_per_us << " bytes_per_us " << builtin.bytes_per_us << rows;
   for (const auto& [row, factors] : builtin.factors) {
-    if (families.count(row.substr(0, row.find(' '))) > 0) continue;
+    if (rows.find('\n' + row + ' ') != std::string::npos) continue;
     file << row;
     for (const auto& [part, factor] : factors) file << ' ' << part << ' ' << factor;
     file << '\n';

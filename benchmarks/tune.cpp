@@ -14,7 +14,7 @@
 // The placement of operands in memory changes single times by tens of per cent from process to process. So repeat the
 // measurements in new processes, with files of their own, and join these files: the medians count.
 //
-// Families of CUDA's kernels are measured on a GPU, all algorithms in turn, and fitted anywhere:
+// Families of CUDA's kernels are measured on an H200, whose properties the fit assumes, and fitted anywhere:
 //
 //   tune --families cuda_conv2d,cuda_gemm --seconds 70 --measurements measurements.txt
 //   tune --families cuda_conv2d --problems 0 --measurements measurements.txt --table my_table.txt

@@ -146,9 +146,8 @@ inline void set_deterministic(bool only) { options_detail::deterministic = only;
 inline bool benchmark() { return options_detail::benchmark; }
 inline void set_benchmark(bool time) { options_detail::benchmark = time; }
 
-/// Whether cuDNN also runs the convolutions that the kernels of the backend "cuda" usually run faster. False by
-/// default: those kernels then run convolutions with few channels, backward passes fused with ReLU and bias, 3x3
-/// filters of half types on Hopper, and most of exact float32 (docs/guide/gpu.md).
+/// Whether cuDNN runs all convolutions that it can. False by default: the backend "cudnn" then runs the algorithm with
+/// the lowest estimate, which is one of cuDNN's or of the backend "cuda" (docs/guide/gpu.md).
 inline bool small_convolutions() { return options_detail::small; }
 inline void set_small_convolutions(bool all) { options_detail::small = all; }
 

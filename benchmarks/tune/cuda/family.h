@@ -89,7 +89,7 @@ struct CudaMeasuring {
 };
 /// Measures random problems with all algorithms, except those that are in the file. A line that begins with `#` says
 /// which algorithm failed, or has a result that differs from that of the first one. Ends the process with status 3 if
-/// the device hangs.
+/// the device hangs, or if a kernel breaks it; another run then leaves this problem out.
 void measure_cuda(const CudaMeasuring& options);
 
 }  // namespace gradus::tune

@@ -4,10 +4,12 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
 #include <limits>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <thread>
 
 #include <gradus/benchmarks/timing.h>
@@ -125,7 +127,8 @@ class Campaign {
     for (const Measurement& each : read_measurements(options.path)) known.insert(each.family + ' ' + each.problem);
     std::ifstream before(options.path);  // a problem that ended the process is not tried again
     for (std::string line; std::getline(before, line);)
-      if (line.starts_with("# hangs ")) known.insert(line.substr(8));
+      for (const std::string_view ended : {kHangs, kBreaks})
+        if (line.starts_with(ended)) known.insert(line.substr(ended.size()));
     for (const Family& family : options_.families) {
       Random random(options.seed);
       for (int64_t j = 0; j < options.problems; ++j)
@@ -156,6 +159,9 @@ class Campaign {
   }
 
  private:
+  // Lines about problems that ended the process.
+  static constexpr std::string_view kHangs = "# hangs ", kBreaks = "# breaks the device ";
+
   bool is_late() const { return options_.seconds > 0 && now_ms() - start_ms_ > options_.seconds * 1000; }
 
   void write(const std::string& line) {
@@ -169,16 +175,16 @@ class Campaign {
     while (!is_late() && failures_ < kMostFailures) {
       const size_t index = next_++;
       if (index >= work_.size()) return;
-      const auto& [family, text, turn] = work_[index];
+      const Work& each = work_[index];
       const auto note = [&](const std::string& about) {
-        std::string line = "# " + about + ": " + family->name + ' ' + text;
+        std::string line = "# " + about + ": " + each.text();
         std::replace(line.begin(), line.end(), '\n', ' ');
         write(line);
         std::printf("%s\n", line.c_str());
         std::fflush(stdout);
       };
       try {
-        const std::unique_ptr<Problem> made = family->problem("h200", text);
+        const std::unique_ptr<Problem> made = each.family->problem("h200", each.problem);
         auto& problem = dynamic_cast<CudaProblem&>(*made);
         problem.use(device_properties(0));
         rehearse(problem, device);
@@ -186,12 +192,18 @@ class Campaign {
         if (is_late()) return;
         const double begun_ms = now_ms();
         current_ = index, begun_ms_ = begun_ms;
-        Measurement result{family->name, "h200", 1, text, measure(problem, device, note)};
+        Measurement result{each.family->name, "h200", 1, each.problem, {}};
+        std::exception_ptr failure;
+        try {
+          result.us = measure(problem, device, note);
+        } catch (const std::exception&) { failure = std::current_exception(); }
         begun_ms_ = 0;
         device_ms_ += now_ms() - begun_ms;
+        if (!device_works()) give_up(kBreaks, each.text());
+        if (failure) std::rethrow_exception(failure);
         if (!result.us.empty()) write(to_text(result)), ++measured_;
       } catch (const std::exception& error) {
-        begun_ms_ = 0, ++failures_;
+        ++failures_;
         note(std::string("failed: ") + error.what());
       }
     }
@@ -212,8 +224,20 @@ class Campaign {
     const double begun = begun_ms_, now = now_ms();
     const bool hangs = begun > 0 && now - begun > kMostMs;
     if (!hangs && !(options_.seconds > 0 && now - start_ms_ > options_.seconds * 1000 + kMostMs)) return;
-    if (hangs) write("# hangs " + work_[current_].text());
-    std::printf("gave up: %s\n", hangs ? work_[current_].text().c_str() : "a thread does not end");
+    give_up(hangs ? kHangs : "# a thread does not end, last problem: ", work_[current_].text());
+  }
+
+  // False after a kernel that failed, because CUDA then refuses all later calls of the process.
+  static bool device_works() {
+    try {
+      cuda::synchronize();
+      return true;
+    } catch (const Error&) { return false; }
+  }
+
+  [[noreturn]] void give_up(std::string_view why, const std::string& problem) {
+    write(std::string(why) + problem);
+    std::printf("gave up %s%s\n", why.data(), problem.c_str());
     std::fflush(stdout);
     std::_Exit(3);
   }

@@ -117,8 +117,7 @@ GemmPlan select(const GemmProblem& problem);
 
 /// The algorithms for floating types.
 const GemmFamily& gemm_family();
-extern const GemmAlgorithm kSmallDots, kSmallTiles;  // small_matmul.cpp
-extern const GemmAlgorithm kCublasLt, kInteger;      // select.cpp
+extern const GemmAlgorithm kSmallDots, kSmallTiles, kCublasLt, kInteger;
 
 // ---- The kernels and the library ----
 

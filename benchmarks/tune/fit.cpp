@@ -140,7 +140,7 @@ struct Choice {
   // The cost of a choice grows faster than its regret, because the worst counts too. Candidates whose estimates are
   // close to the lowest count in part, so that a small error of the estimates does not change much.
   double cost_with(const std::vector<Row>& rows) const {
-    constexpr double kSharpness = 10, kMostRegret = 1;
+    constexpr double kSharpness = 10, kMostRegret = 4;
     double sum = 0, weights = 0, first = 0;
     for (const Way& each : ways) {
       double estimate = 0;

@@ -227,10 +227,13 @@ class Campaign {
     give_up(hangs ? kHangs : "# a thread does not end, last problem: ", work_[current_].text());
   }
 
-  // False after a kernel that failed, because CUDA then refuses all later calls of the process.
+  // False after a kernel that failed, because CUDA then refuses all later calls of the process. Waits for this thread's
+  // stream alone: CUDA refuses to wait for the device while another thread captures its rehearsal.
   static bool device_works() {
     try {
-      cuda::synchronize();
+      cuda::Event end;
+      end.record();
+      end.synchronize();
       return true;
     } catch (const Error&) { return false; }
   }

@@ -12,9 +12,9 @@ namespace {
 
 using namespace cuda_detail;
 
-void fill_uniformly(std::initializer_list<const Array*> all) {
+void fill_uniformly(std::initializer_list<const Array*> all, double bound = 1) {
   RandomState state;
-  for (const Array* each : all) ++state.seed, backend("cuda").uniform(*each, state, -1, 1);
+  for (const Array* each : all) ++state.seed, backend("cuda").uniform(*each, state, -bound, bound);
 }
 
 double tolerance_of(DType dtype, MathMode mode) {
@@ -128,6 +128,7 @@ std::string draw_attention(Random& random) {
     const int64_t N = log_uniform(random, 1, 256), H = one_of<int64_t>(random, {1, 2, 4, 8, 8, 12, 16});
     const int64_t L = length(), S = random() % 3 > 0 ? L : length();
     const int64_t E = random() % 4 == 0 ? log_uniform(random, 4, 128) : one_of<int64_t>(random, {16, 32, 64, 64, 128});
+    if (pass == "backward" && S == 1) continue;  // gradients of q and k are 0, so nothing but rounding is compared
     if (N * H * L * S > kMostWeights || N * H * std::max(L, S) * E > kMostElements) continue;
     std::ostringstream text;
     text << pass << ' ' << type << ' ' << layout;
@@ -152,7 +153,8 @@ class LstmOperands final : public CudaOperands {
   }
 
   void fill() override {
-    fill_uniformly({&inputs_, &dhidden_, &h0_, &c0_, &w_});
+    fill_uniformly({&inputs_, &dhidden_, &h0_, &c0_});
+    fill_uniformly({&w_}, 1 / std::sqrt(static_cast<double>(problem_.size)));  // larger weights amplify rounding errors
     backend("cuda").copy(inputs_, gates_);
     forward();
   }

@@ -47,7 +47,7 @@ class CudaSoftmax final : public CudaProblem {
     GRADUS_CHECK(words, ValueError, "not a softmax: ", text);
     problem_.dtype = dtype_named(type);
     problem_.backward = pass == "backward";
-    columns_ = layout == "columns";
+    columns_ = layout == "columns", problem_.strided = columns_ && problem_.rows > 1;
     problem_.vectorized = !columns_ && problem_.size * static_cast<int64_t>(size_of(problem_.dtype)) % 16 == 0;
   }
 

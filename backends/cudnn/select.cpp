@@ -28,9 +28,10 @@ bool can_run(const ConvProblem& p) {
   return p.has_ordinary_sizes() && (math_mode(p) == MathMode::tf32) == kTf32;
 }
 
+// Grouped convolutions are left out: cuDNN's fused engines take up to 480 times as long as others for some of them.
 template <bool kTf32>
 bool can_fuse(const ConvProblem& p) {
-  return p.pass == ConvPass::forward && (p.bias || p.relu) && can_run<kTf32>(p);
+  return p.pass == ConvPass::forward && p.geometry.groups == 1 && (p.bias || p.relu) && can_run<kTf32>(p);
 }
 
 bool can_flip(const ConvProblem& p) {
@@ -63,10 +64,10 @@ enum LibraryPart {
   kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
   kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
   kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
-  kWinogradCalls,
   kSparseMultiplyAdds,  // with a stride or dilation
   kSparseCalls,
-  kLargeFilterMultiplyAdds,  // of more than 3x3 taps
+  kLargeFilterMultiplyAdds,  // of more than 9 taps side by side, which has such engines, too
+  kLargeFilterCalls,
   kNarrowTaps,               // bytes of all taps of all positions, with fewer than 8 channels
   kNarrowCalls,
   kDepth,              // of the product
@@ -84,10 +85,10 @@ constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds
                                       {"large_tiles", WorkLimit::multiply_adds},
                                       {"small_tiles", WorkLimit::multiply_adds},
                                       {"winograd_multiply_adds", WorkLimit::multiply_adds},
-                                      {"winograd_calls", WorkLimit::calls},
                                       {"sparse_multiply_adds", WorkLimit::multiply_adds},
                                       {"sparse_calls", WorkLimit::calls},
                                       {"large_filter_multiply_adds", WorkLimit::multiply_adds},
+                                      {"large_filter_calls", WorkLimit::calls},
                                       {"narrow_taps", WorkLimit::bytes},
                                       {"narrow_calls", WorkLimit::calls},
                                       {"depth", WorkLimit::calls},
@@ -146,13 +147,13 @@ KernelWork work_of(const ConvProblem& p) {
     work[kGroupCalls] = 1;
   } else {
     if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
-      work[kWinogradMultiplyAdds] = multiply_adds, work[kWinogradCalls] = 1;
+      work[kWinogradMultiplyAdds] = multiply_adds, work[kSmallTiles] = tiles_of(64, 2);
+    } else if (taps > 9 && !is_sparse) {
+      work[kLargeFilterMultiplyAdds] = multiply_adds, work[kLargeFilterCalls] = 1;
     } else {
-      work[kMultiplyAdds] = multiply_adds, work[kLargeTiles] = tiles_of(128, 1);
+      work[kMultiplyAdds] = multiply_adds, work[kLargeTiles] = tiles_of(128, 1), work[kSmallTiles] = tiles_of(64, 2);
     }
-    work[kSmallTiles] = tiles_of(64, 2);
     if (is_sparse) work[kSparseMultiplyAdds] = multiply_adds, work[kSparseCalls] = 1;
-    if (taps > 9) work[kLargeFilterMultiplyAdds] = multiply_adds;
     const bool is_padded = p.filters() % unit != 0 || p.channels() % unit != 0;
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
       work[kNarrowTaps] = product({outputs, least, taps}) * element, work[kNarrowCalls] = 1;

@@ -250,6 +250,7 @@ struct Part {
     kPartBytes,     // of sums of split depth
     kBytes,         // of the operands and the result
     kNarrowBytes,   // of products with few rows or columns
+    kVectorBytes,   // of products with one row or column, which have kernels of their own
     kLooseMultiplyAdds,  // of operands whose rows are not aligned to 16 bytes
     kLooseBytes,
     kProducts,
@@ -264,6 +265,7 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"part_bytes", WorkLimit::bytes},
                                {"bytes", WorkLimit::bytes},
                                {"narrow_bytes", WorkLimit::bytes},
+                               {"vector_bytes", WorkLimit::bytes},
                                {"loose_multiply_adds", WorkLimit::multiply_adds},
                                {"loose_bytes", WorkLimit::bytes},
                                {"products", WorkLimit::calls},
@@ -271,7 +273,7 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"kernels", WorkLimit::calls}}};
 
 KernelWork library_work(const GemmProblem& p) {
-  constexpr int64_t kLarge = 128, kSmall = 64, kLeastDepth = 256, kNarrow = 16, kVectorBytes = 16;
+  constexpr int64_t kLarge = 128, kSmall = 64, kLeastDepth = 256, kNarrow = 16, kAligned = 16;
   const GemmPlan plan = plan_library(p);
   const int64_t SMs = p.device.multiprocessors, M = p.M(), N = p.N(), K = p.K(), products = p.products();
   const double at_once = multiply_adds_at_once(p.dtype, plan.math_mode);
@@ -281,24 +283,29 @@ KernelWork library_work(const GemmProblem& p) {
   };
   const int64_t small = tiles_of(kSmall);
   const int64_t splits = std::clamp<int64_t>(std::min(SMs / small, K / kLeastDepth), 1, SMs);
-  KernelWork work = {};
-  work[Part::kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
-  work[Part::kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
-  work[Part::kDepth] = static_cast<double>(K), work[Part::kSplitDepth] = static_cast<double>(ceil_div(K, splits));
-  if (splits > 1) work[Part::kPartBytes] = static_cast<double>(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
-  work[Part::kBytes] = p.operand_bytes();
-  if (std::min(M, N) < kNarrow) work[Part::kNarrowBytes] = p.operand_bytes();
-  const auto is_loose = [&](const LibraryMatrix& x, const GemmOperand& operand, bool copied) {
-    return x.leading * p.element() % kVectorBytes != 0 || (!copied && operand.alignment < kVectorBytes);
-  };
   const GemmOperand &a = plan.swapped ? p.b : p.a, &b = plan.swapped ? p.a : p.b;
-  if (is_loose(plan.a, a, plan.a_copy.has_value()) || is_loose(plan.b, b, plan.b_copy.has_value()) ||
-      is_loose(plan.y, p.y, plan.y_copy.has_value())) {
-    work[Part::kLooseMultiplyAdds] = work[Part::kSmallTiles];
-    work[Part::kLooseBytes] = p.operand_bytes();
+  KernelWork work = {};
+  work[Part::kProducts] = static_cast<double>(products), work[Part::kKernels] = 1;
+  if (std::min(M, N) == 1) {
+    work[Part::kVectorBytes] = p.operand_bytes();
+  } else {
+    work[Part::kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
+    work[Part::kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
+    work[Part::kDepth] = static_cast<double>(K), work[Part::kSplitDepth] = static_cast<double>(ceil_div(K, splits));
+    if (splits > 1)
+      work[Part::kPartBytes] = static_cast<double>(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
+    work[Part::kBytes] = p.operand_bytes();
+    if (std::min(M, N) < kNarrow) work[Part::kNarrowBytes] = p.operand_bytes();
+    const auto is_loose = [&](const LibraryMatrix& x, const GemmOperand& operand, bool copied) {
+      return x.leading * p.element() % kAligned != 0 || (!copied && operand.alignment < kAligned);
+    };
+    if (is_loose(plan.a, a, plan.a_copy.has_value()) || is_loose(plan.b, b, plan.b_copy.has_value()) ||
+        is_loose(plan.y, p.y, plan.y_copy.has_value())) {
+      work[Part::kLooseMultiplyAdds] = work[Part::kSmallTiles];
+      work[Part::kLooseBytes] = p.operand_bytes();
+    }
+    if (splits > 1) work[Part::kKernels] = 2;
   }
-  work[Part::kProducts] = static_cast<double>(products);
-  work[Part::kKernels] = splits > 1 ? 2 : 1;
   const auto add_copy = [&](const GemmOperand& x, bool copied) {
     if (!copied) return;
     work[Part::kCopiedBytes] += static_cast<double>(2 * x.numel() * p.element());

@@ -224,7 +224,8 @@ enum Part : size_t {
   kRows,          // that a block sums with barriers, one after the other, times the waves
   kOperandBytes,  // that are read or written, once
   kAgainBytes,    // that are read a second time
-  kSingleBytes,   // that are read or written in single elements
+  kSingleLoads,   // of elements that are not read or written as vectors …
+  kStridedLoads,  // … and are not neighbours
   kBlockWaves,
   kCalls,
 };
@@ -233,7 +234,8 @@ constexpr WorkParts kParts = {{{"elements", WorkLimit::multiply_adds},
                                {"rows", WorkLimit::calls},
                                {"bytes", WorkLimit::bytes},
                                {"again_bytes", WorkLimit::bytes},
-                               {"single_bytes", WorkLimit::bytes},
+                               {"single_loads", WorkLimit::multiply_adds},
+                               {"strided_loads", WorkLimit::multiply_adds},
                                {"waves", WorkLimit::calls},
                                {"launches", WorkLimit::calls}}};
 
@@ -250,7 +252,7 @@ KernelWork work_of(const SoftmaxProblem& p, const SoftmaxPlan& plan, int64_t row
   work[kLoads] = waves * static_cast<double>(rows * loads);
   if (has_barriers) work[kRows] = waves * static_cast<double>(rows);
   work[kOperandBytes] = bytes;
-  if (!p.vectorized) work[kSingleBytes] = bytes;
+  if (!p.vectorized) work[p.strided ? kStridedLoads : kSingleLoads] = bytes / static_cast<double>(element(p));
   work[kBlockWaves] = waves;
   work[kCalls] = 1;
   return work;

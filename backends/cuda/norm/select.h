@@ -72,6 +72,7 @@ struct SoftmaxProblem {
   int64_t rows = 1, size = 1;
   bool backward = false;
   bool vectorized = false;  ///< the rows of all views consist of aligned vectors of 16 bytes
+  bool strided = false;     ///< the elements of a row are not neighbours in every view
   DeviceProperties device = kH200;
   bool operator==(const SoftmaxProblem&) const = default;
 

@@ -184,17 +184,18 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
   const bool vectorized =
       has_vectors_along(x, axis, width) && has_vectors_along(y, axis, width) && has_vectors_along(result, axis, width);
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
+  const auto step = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   const SoftmaxPlan plan = select(SoftmaxProblem{.dtype = y.dtype,
                                                  .rows = nest.numel,
                                                  .size = size,
                                                  .backward = kBackward,
                                                  .vectorized = vectorized,
+                                                 .strided = step(x) > 1 || step(y) > 1 || step(result) > 1,
                                                  .device = device_properties(y.device.index())});
   const View none, &output = kBackward ? y : none;
   EventScope event(name, "cuda", plan.algorithm->name, {&x, &output}, (kBackward ? 4 : 5) * y.numel(),
                    plan.algorithm->reason);
   if (y.numel() == 0) return true;
-  const auto step = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     Rows<T> rows{.count = static_cast<uint32_t>(nest.numel),

@@ -70,7 +70,8 @@ AttentionPlan plan_attention_tiles(const AttentionProblem& p) {
           .shared_bytes = p.backward ? bytes_of_both(p) : bytes_of_keys(p)};
 }
 
-// A block multiplies its 16 rows with each tile of 64 rows of the other operand twice (backward: four times).
+// A block multiplies its 16 rows with each tile of 64 rows of the other operand twice (backward: four times). Random
+// numbers for dropout take about as long as another product.
 KernelWork attention_tiles_work(const AttentionProblem& p) {
   constexpr int64_t kMostBlocks = 8;
   const AttentionPlan plan = plan_attention_tiles(p);
@@ -83,7 +84,10 @@ KernelWork attention_tiles_work(const AttentionProblem& p) {
   const int64_t others = p.backward ? std::max(p.queries(), p.keys()) : p.keys();
   counter.add_tiles({.blocks = plan.blocks,
                      .resident = resident,
-                     .steps = (p.backward ? 4 : 2) * ceil_div(others, int64_t{kAttentionTile}),
+                     .steps = (p.backward  ? 4
+                               : p.dropout ? 3
+                                           : 2) *
+                              ceil_div(others, int64_t{kAttentionTile}),
                      .multiply_adds = int64_t{kAttentionRows} * kAttentionTile * plan.head,
                      .bytes = kAttentionTile * plan.head * element(p.dtype)});
   counter.add(kLaunches, 1);
@@ -133,13 +137,14 @@ double lstm_bytes(const LstmProblem& p) {
   return static_cast<double>((p.backward ? 11 : 10) * states * element(p.dtype));
 }
 
-// A step of a cluster multiplies the states of its sequences with all weights, which are in registers.
+// A step of a cluster multiplies the states of its sequences with all weights, which it loads into registers before.
 KernelWork clusters_work(const LstmProblem& p) {
   WorkCounter counter(p.device, p.dtype, MathMode::fma, lstm_bytes(p));
   counter.add_tiles({.blocks = plan_clusters(p).blocks,
                      .resident = 1,
                      .steps = p.length,
                      .multiply_adds = int64_t{kLstmSequences} * 4 * kLstmSize * kLstmSize / kLstmBlocks});
+  counter.add(kTileBytes, ceil_div(p.batch, int64_t{kLstmSequences}) * 4 * p.size * p.size * element(p.dtype));
   counter.add(kLaunches, 1);
   return counter.work();
 }

@@ -64,11 +64,11 @@ enum LibraryPart {
   kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
   kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
   kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
-  kSparseMultiplyAdds,  // with a stride or dilation
+  kSparseMultiplyAdds,    // with a stride or dilation
   kSparseCalls,
   kLargeFilterMultiplyAdds,  // of more than 9 taps side by side, which has such engines, too
   kLargeFilterCalls,
-  kNarrowTaps,               // bytes of all taps of all positions, with fewer than 8 channels
+  kNarrowTaps,  // bytes of all taps of all positions, with fewer than 8 channels
   kNarrowCalls,
   kDepth,              // of the product
   kBytes,              // of the operands and the result

@@ -211,7 +211,7 @@ int main(int argc, char** argv) {
   program.option("--shard", shard, "I/N: only measure part I of N of the problems, I from 1");
   program.option("--worst", worst, "print that many problems of each family with the most regret");
   program.option("--jobs", jobs, "CUDA: threads that prepare problems");
-  program.flag("--nets", nets, "cuda_conv2d: large layers of nets in bfloat16");
+  program.flag("--nets", nets, "cuda_conv2d: layers of nets");
   return program.run(argc, argv, [&] {
 #ifdef GRADUS_TUNE_CUDA
     if (const std::vector<Family> of_cuda = cuda_families_among(measuring.families, nets); !of_cuda.empty()) {

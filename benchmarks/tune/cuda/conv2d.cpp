@@ -151,15 +151,19 @@ std::string draw_any(Random& random) {
   }
 }
 
-// Layers as large as they are in ResNets, VGG and U-Nets. At the peak of an H200 they take at most 0.2 ms.
+// Layers as large as they are in small nets, ResNets, VGG and U-Nets. At the peak of an H200 they take at most about half
+// a millisecond.
 std::string draw_of_nets(Random& random) {
-  constexpr double kMostElements = 1 << 28, kLeastWork = 1e8, kMostWork = 1e11;
+  constexpr double kMostElements = 1 << 28, kLeastWork = 1e7, kMostWork = 1e11;
   struct Layer {
     int64_t C, H, K, R, stride;
   };
   static const std::vector<Layer> layers = [] {
     std::vector<Layer> all = {{3, 224, 64, 7, 2}, {3, 224, 64, 3, 1}, {3, 32, 64, 3, 1}, {64, 256, 1, 1, 1}};
-    for (int64_t C = 64, H = 56; C <= 512; C *= 2, H /= 2) {  // ResNets of ImageNet
+    all.insert(all.end(), {{1, 28, 32, 3, 1}, {32, 28, 32, 3, 1}, {1, 28, 6, 5, 1}});  // of MNIST …
+    all.insert(all.end(),
+               {{3, 96, 32, 3, 1}, {32, 48, 64, 3, 1}, {64, 24, 128, 3, 1}, {3, 96, 64, 5, 2}});  // … and STL-10
+    for (int64_t C = 64, H = 56; C <= 512; C *= 2, H /= 2) {                                      // ResNets of ImageNet
       all.insert(all.end(), {{C, H, C, 3, 1}, {C, H, 4 * C, 1, 1}, {4 * C, H, C, 1, 1}});
       if (C < 512) all.insert(all.end(), {{C, H, 2 * C, 3, 2}, {4 * C, H, 2 * C, 1, 1}, {4 * C, H, 8 * C, 1, 2}});
       if (C < 512) all.insert(all.end(), {{2 * C, H, 2 * C, 3, 2}, {C, H, 2 * C, 1, 2}});
@@ -174,13 +178,17 @@ std::string draw_of_nets(Random& random) {
   }();
   for (;;) {
     const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
+    const std::string type = one_of<std::string>(
+        random, {"bfloat16", "bfloat16", "float16", "float32", "float32", "float32", "tf32", "mixed"});
+    const bool is_half = type == "bfloat16" || type == "float16";
+    const std::string layout = one_of<std::string>(random, {"nchw", is_half ? "nhwc" : "nchw", "nhwc"});
     const auto [C, H, K, R, stride] = one_of(random, layers);
     const int64_t N = one_of<int64_t>(random, {32, 48, 64, 96, 128, 192, 256}), out = (H - 1) / stride + 1;
     const auto outputs = static_cast<double>(N * K * out * out), inputs = static_cast<double>(N * C * H * H);
     const double work = outputs * static_cast<double>(C * R * R);
-    if (work > kMostWork || work < kLeastWork || outputs + inputs > kMostElements) continue;
+    if (work > (is_half ? kMostWork : kMostWork / 6) || work < kLeastWork || outputs + inputs > kMostElements) continue;
     std::ostringstream text;
-    text << pass << " bfloat16 nhwc";
+    text << pass << ' ' << type << ' ' << layout;
     for (const int64_t each : {N, C, H, H, K, R, stride, R / 2, int64_t{1}, int64_t{1}}) text << ' ' << each;
     text << (pass == "fprop" && random() % 2 == 0 ? " bias_relu" : " plain");
     return text.str();

@@ -52,7 +52,7 @@ std::vector<Candidate> candidates_of(const KernelFamily& family, const Problem& 
 ///   LAYOUT    nchw or nhwc, of all operands
 ///   EPILOGUE  plain or, of fprop, bias_relu
 Family cuda_conv2d();
-/// The same family, but the problems that it draws are layers of nets in bfloat16 with channels innermost.
+/// The same family, but the problems that it draws are layers of nets.
 Family cuda_net_conv2d();
 /// Matrix products: "TYPE FORM BATCH M N K EPILOGUE"
 ///   TYPE      float32 (exact), tf32, float64, float16 or bfloat16

@@ -467,7 +467,7 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
     CHECK_FALSE(takes({32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 2}));  // groups
     CHECK_FALSE(takes({32, 260, 8, 8, 256, 3, 3, 1, 1}));        // channels are not whole vectors
   }
-  // If there are few tiles, a cluster splits the depth; wgrad is also split into parts, which split_k.cu adds.
+  // If there are few tiles, a cluster splits the depth; wgrad is also split into parts, which conv2d.cu adds.
   const ConvProblem deep = conv_problem({32, 512, 4, 4, 512, 3, 3, 1, 1}, ConvPass::forward, DType::bf16, true);
   CHECK(std::get<Im2colTiling>(kWgmmaIm2col.plan(deep).tiling).cluster == 6);
   ConvProblem few = conv_problem({128, 64, 32, 32, 128, 3, 3, 2, 1}, ConvPass::backward_weight, DType::bf16, true);

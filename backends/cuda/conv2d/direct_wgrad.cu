@@ -7,7 +7,7 @@
 // window of x that it loads for these pixels serves all of the sums.
 // Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element for the thread that copied it, so that threads do
 // not wait for each other; the rows of x of a tile, with zeros for padding, double-buffered in shared memory.
-// Deterministic: the sums of lanes and warps are added in a fixed order, and those of blocks by split_k.cu.
+// Deterministic: the sums of lanes and warps are added in a fixed order, and those of blocks by conv2d.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>

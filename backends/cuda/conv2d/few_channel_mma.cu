@@ -12,7 +12,7 @@
 // are loaded from global memory straight into fragments, each element once and one step ahead: a lane loads
 // neighbouring filters of four pixels, and combines pairs of pixels in registers.
 // Deterministic: in fprop, one warp computes the whole of each sum. In wgrad, the partial sums of the warps of a block
-// are added in order, and those of the blocks by split_k.cu.
+// are added in order, and those of the blocks by conv2d.cu.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 

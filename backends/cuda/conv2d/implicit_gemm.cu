@@ -9,9 +9,8 @@
 // neighbouring pixels. AsyncLoader, for exact float32 whose channels are not innermost, uses cp.async (3 stages).
 // Split-K: if there are too few tiles to fill the device, the steps are divided into `splits` parts, whose sums are
 // stored in the workspace.
-// Deterministic: one warp computes all of a sum, or of a split's part of it, and split_k.cu adds the parts in order.
+// Deterministic: one warp computes all of a sum, or of a split's part of it, and conv2d.cu adds the parts in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {

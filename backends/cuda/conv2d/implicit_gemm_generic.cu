@@ -7,7 +7,7 @@
 // y = groups, z = split-K.  Block: 256 threads; a thread computes (2, 4 or 8) rows x 4 columns, in steps of 16 of the
 // depth C R S, for wgrad N P Q.
 // Pipeline: the next step is loaded element by element into registers while the current step is multiplied.
-// Deterministic: one thread computes a result or, for wgrad, a split's part of it, which split_k.cu adds in order.
+// Deterministic: one thread computes a result or, for wgrad, a split's part of it, which conv2d.cu adds in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 
 namespace gradus::cuda_detail {

@@ -5,9 +5,8 @@
 // results, a thread 64 of them, in steps of 16 (float32) or 32 (half types) pixels of the depth.
 // Pipeline: RegisterLoader loads the next step into registers while the current step is multiplied (2 stages of shared
 // memory). AsyncLoader, for exact float32 with dy in whole aligned vectors of pixels, uses cp.async (3 stages).
-// Deterministic: one warp computes all of a split's sum, and split_k.cu adds the splits in order.
+// Deterministic: one warp computes all of a split's sum, and conv2d.cu adds the splits in order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
-#include <gradus/backends/cuda/conv2d/implicit_gemm.cuh>
 
 namespace gradus::cuda_detail {
 namespace {

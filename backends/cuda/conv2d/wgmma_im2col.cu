@@ -12,7 +12,7 @@
 // (wgrad: split-K parts).  Block: 2 warpgroups, which multiply 64 rows each, and one more warp, whose first lane starts
 // the TMA copies; a thread of a warpgroup computes 32 or 64 results.
 // Pipeline: a ring of slots; the barrier `full` opens when a step is loaded, `empty` when it has been multiplied.
-// Deterministic: the sums of a cluster are added in the order of its blocks, and parts by split_k.cu.
+// Deterministic: the sums of a cluster are added in the order of its blocks, and parts by conv2d.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/tma.cuh>

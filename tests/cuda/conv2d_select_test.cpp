@@ -100,31 +100,36 @@ ConvProblem conv_problem(const ConvLayer& layer, ConvPass pass, DType dtype, boo
 }
 
 constexpr ConvLayer conv_layers[] = {
-    {64, 1, 28, 28, 6, 5, 5, 1, 2},                   // LeNet
-    {64, 6, 14, 14, 16, 5, 5},                        //
-    {128, 1, 28, 28, 32, 3, 3, 1, 1},                 // conv2_c32
-    {128, 32, 28, 28, 32, 3, 3, 1, 1},                //
-    {512, 3, 96, 96, 32, 3, 3, 1, 1},                 // stl10_net
-    {512, 32, 48, 48, 64, 3, 3, 1, 1},                //
-    {128, 3, 32, 32, 64, 3, 3, 1, 1},                 // ResNet for CIFAR-10
-    {128, 64, 32, 32, 64, 3, 3, 1, 1},                //
-    {128, 64, 32, 32, 128, 3, 3, 2, 1, 1, 1, false},  //
-    {128, 64, 32, 32, 128, 1, 1, 2, 0, 1, 1, false},  //
-    {128, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},   //
-    {32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},    //
-    {128, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},   //
-    {32, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},    //
-    {32, 3, 224, 224, 64, 7, 7, 2, 3},                // ResNet for ImageNet
-    {32, 256, 14, 14, 64, 1, 1},                      //
-    {1, 256, 14, 14, 256, 3, 3, 1, 1},                // one image
-    {32, 32, 56, 56, 32, 3, 3, 1, 1, 1, 32},          // depthwise
-    {32, 32, 56, 56, 32, 3, 3, 2, 1, 1, 32},          //
-    {32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 4},           // groups
-    {32, 64, 28, 28, 64, 3, 3, 1, 2, 2},              // dilation
-    {2, 19, 9, 9, 40, 3, 3},                          // sizes that no tile divides
-    {2, 3, 12, 11, 40, 3, 3, 1, 1},                   //
-    {700, 4, 20, 16, 24, 4, 4},                       // few channels
-    {32, 8, 40, 30, 8, 3, 5},                         //
+    {64, 1, 28, 28, 6, 5, 5, 1, 2},                      // LeNet
+    {64, 6, 14, 14, 16, 5, 5},                           //
+    {128, 1, 28, 28, 32, 3, 3, 1, 1},                    // conv2_c32
+    {128, 32, 28, 28, 32, 3, 3, 1, 1},                   //
+    {512, 3, 96, 96, 32, 3, 3, 1, 1},                    // stl10_net
+    {512, 32, 48, 48, 64, 3, 3, 1, 1},                   //
+    {128, 3, 32, 32, 64, 3, 3, 1, 1},                    // ResNet for CIFAR-10
+    {128, 64, 32, 32, 64, 3, 3, 1, 1},                   //
+    {128, 64, 32, 32, 128, 3, 3, 2, 1, 1, 1, false},     //
+    {128, 64, 32, 32, 128, 1, 1, 2, 0, 1, 1, false},     //
+    {128, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},      //
+    {32, 256, 8, 8, 256, 3, 3, 1, 1, 1, 1, false},       //
+    {128, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},      //
+    {32, 512, 4, 4, 512, 3, 3, 1, 1, 1, 1, false},       //
+    {32, 3, 224, 224, 64, 7, 7, 2, 3},                   // ResNet for ImageNet
+    {32, 256, 14, 14, 64, 1, 1},                         //
+    {1, 256, 14, 14, 256, 3, 3, 1, 1},                   // one image
+    {32, 32, 56, 56, 32, 3, 3, 1, 1, 1, 32},             // depthwise
+    {32, 32, 56, 56, 32, 3, 3, 2, 1, 1, 32},             //
+    {128, 144, 32, 32, 144, 3, 3, 1, 1, 1, 144, false},  // MobileNetV2 for CIFAR-10
+    {128, 144, 32, 32, 144, 3, 3, 2, 1, 1, 144, false},  //
+    {128, 960, 4, 4, 960, 3, 3, 1, 1, 1, 960, false},    //
+    {64, 96, 56, 56, 96, 7, 7, 1, 3, 1, 96},             // ConvNeXt
+    {8, 13, 11, 9, 26, 5, 3, 2, 1, 1, 13},               // depthwise of any sizes
+    {32, 64, 28, 28, 64, 3, 3, 1, 1, 1, 4},              // groups
+    {32, 64, 28, 28, 64, 3, 3, 1, 2, 2},                 // dilation
+    {2, 19, 9, 9, 40, 3, 3},                             // sizes that no tile divides
+    {2, 3, 12, 11, 40, 3, 3, 1, 1},                      //
+    {700, 4, 20, 16, 24, 4, 4},                          // few channels
+    {32, 8, 40, 30, 8, 3, 5},                            //
 };
 
 /// Describes a plan: "implicit_gemm_fma 64x128 /4 1048576" is implementation, tile, split-K (parts x blocks of a
@@ -220,10 +225,10 @@ TEST_CASE("plans of convolutions on CUDA: each algorithm can run a layer, and ha
       problem.dtype = DType::f16;
       CHECK(describe_plan(decide(problem, kH200, with_library(switches))) == describe_plan(plan));
     });
-  CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "implicit_gemm_async",
-                                       "implicit_gemm_fma", "implicit_gemm_tf32", "implicit_gemm_half",
-                                       "implicit_gemm_generic", "fused", "fused_tf32", "engine", "engine_tf32",
-                                       "engine_flipped"});
+  CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "depthwise",
+                                       "implicit_gemm_async", "implicit_gemm_fma", "implicit_gemm_tf32",
+                                       "implicit_gemm_half", "implicit_gemm_generic", "fused", "fused_tf32", "engine",
+                                       "engine_tf32", "engine_flipped"});
 }
 
 namespace {
@@ -474,6 +479,37 @@ TEST_CASE("plans of convolutions on CUDA: wgmma_im2col takes any filter size, st
   CHECK_FALSE(kWgmmaIm2col.can_run(few));  // with dbias
   few.bias = false;
   CHECK((kWgmmaIm2col.can_run(few) && kWgmmaIm2col.plan(few).split_k > 1));
+}
+
+TEST_CASE("plans of convolutions on CUDA: depthwise takes any filters of float32 and half types in dense images") {
+  const ConvLayer layer = {32, 48, 28, 28, 48, 3, 3, 1, 1, 1, 48};
+  const auto vectors = [](const ConvProblem& problem) {
+    return std::get<DepthwiseTiling>(kDepthwise.plan(problem).tiling).vec;
+  };
+  for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data, ConvPass::backward_weight})
+    for (const bool channels_last : {false, true}) {
+      const auto problem = [&](const ConvLayer& of, DType dtype = DType::bf16) {
+        return conv_problem(of, pass, dtype, channels_last);
+      };
+      for (const ConvLayer& of :
+           {layer, ConvLayer{1, 3, 5, 7, 6, 4, 2, 3, 2, 2, 3}, ConvLayer{2, 8, 40, 40, 8, 31, 31, 1, 15, 1, 8},
+            ConvLayer{2, 2, 1, 1, 2, 1, 1, 1, 0, 1, 2}})
+        for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) CHECK(kDepthwise.can_run(problem(of, dtype)));
+      CHECK_FALSE(kDepthwise.can_run(problem(layer, DType::f64)));
+      CHECK_FALSE(kDepthwise.can_run(problem({32, 48, 28, 28, 48, 3, 3, 1, 1, 1, 24})));  // two channels in a group
+      CHECK_FALSE(kDepthwise.can_run(problem({32, 1, 28, 28, 48, 3, 3, 1, 1})));          // a layer of one channel
+      // Vectors must be whole and aligned: 8 channels, or 4 pixels.
+      CHECK(vectors(problem(layer)) == (channels_last ? 8 : 4));
+      CHECK(vectors(problem({32, 44, 28, 30, 44, 3, 3, 1, 1, 1, 44})) == 1);
+      ConvProblem odd = problem(layer);
+      odd.x.alignment = odd.y.alignment = 2;
+      CHECK(vectors(odd) == 1);
+      odd = problem(layer);
+      odd.x.strides[0] += 64;
+      CHECK_FALSE(kDepthwise.can_run(odd));
+    }
+  CHECK_FALSE(
+      kDepthwise.can_run(conv_problem({2, 2, 3, 5000, 2, 3, 3, 1, 1, 1, 2}, ConvPass::forward, DType::f32, false)));
 }
 
 TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {

@@ -468,6 +468,87 @@ TEST_CASE("gradients of few channels read a gradient and its mask, without a mas
   }
 }
 
+TEST_CASE("depthwise: y, dx, dw and dbias are right in both layouts, and have the same bits again") {
+  if (no_cuda_device()) return;
+  const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced("depthwise");
+  manual_seed(13);
+  struct Layer {
+    Shape x;
+    int64_t multiplier;
+    Pair kernel, stride, padding, dilation;
+  };
+  // The layers have whole vectors and odd channels, bands and planes side by side, rows that no strip divides, filters
+  // that the kernels know and others, and more tiles than blocks.
+  std::vector<Layer> layers = {{{5, 144, 32, 32}, 1, 3, 1, 1, 1},
+                               {{5, 144, 32, 32}, 1, 3, 2, 1, 1},
+                               {{3, 960, 4, 4}, 1, 3, 1, 1, 1},
+                               {{3, 576, 2, 2}, 1, 3, 1, 1, 1},
+                               {{2, 96, 56, 57}, 1, 7, 1, 3, 1},
+                               {{2, 24, 28, 28}, 1, 5, 2, 2, 1},
+                               {{2, 40, 15, 13}, 1, 5, 1, 0, 1},
+                               {{2, 24, 17, 20}, 1, 3, 1, 2, 2},
+                               {{2, 8, 17, 20}, 1, 3, 2, 2, 2},
+                               {{2, 16, 12, 11}, 1, 7, 2, 3, 1},
+                               {{2, 6, 13, 12}, 2, 3, 1, 1, 1},
+                               {{2, 7, 14, 9}, 2, 3, 2, 1, 1},
+                               {{2, 16, 9, 10}, 3, 5, 1, 2, 1},
+                               {{1, 32, 200, 300}, 1, 3, 1, 1, 1},
+                               {{70, 32, 9, 8}, 1, 3, 1, 1, 1},
+                               {{2, 8, 21, 20}, 1, 4, 3, 2, 1},
+                               {{2, 16, 9, 30}, 1, {3, 7}, {1, 2}, {0, 5}, 1},
+                               {{2, 16, 30, 9}, 1, {5, 3}, {3, 1}, {2, 1}, {2, 1}},
+                               {{2, 8, 5, 6}, 1, 1, 2, 0, 1}};
+  for (int64_t channels = 3; channels <= 39; channels += 4)
+    layers.push_back({{2, channels, 9, 11}, 1, 3, 1 + channels % 3 % 2, 1, 1});
+  for (const DType dtype : {kFloat, kHalf, kBFloat16})
+    for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
+      for (const Layer& layer : layers) {
+        const int64_t C = layer.x[1], K = C * layer.multiplier;
+        INFO(layer.x << " to " << K << ", " << layer.kernel.h << "x" << layer.kernel.w << ", stride " << layer.stride.h
+                     << ", " << layer.stride.w << (format == MemoryFormat::contiguous ? " nchw" : " nhwc"));
+        const Tensor x = image(layer.x, dtype).contiguous(format), bias = image({K}, dtype);
+        const Tensor w = image({K, 1, layer.kernel.h, layer.kernel.w}, dtype) * 0.25;
+        Tensor dy;
+        const auto train = [&](DType type) {
+          const auto leaf = [&](const Tensor& from) { return from.detach().to(type).requires_grad_(); };
+          const Tensor in = leaf(x), weight = leaf(w), shift = leaf(bias);
+          const Tensor y = conv2d(in, weight, shift, layer.stride, layer.padding, layer.dilation, C);
+          if (!dy.defined()) dy = (image(y.sizes(), dtype) * 0.0625).contiguous(format);
+          y.backward(dy.to(type));
+          return TensorList{y.detach(), in.grad(), weight.grad(), shift.grad()};
+        };
+        const TensorList reference = train(kDouble);
+        const Kernels kernels;
+        const TensorList made = train(dtype), again = train(dtype);
+        CHECK_THAT(kernels.all(), contains("cuda/conv2d_bias_relu/depthwise") &&
+                                      contains("cuda/conv2d_backward_data/depthwise") &&
+                                      contains("cuda/conv2d_backward_weight/depthwise"));
+        for (size_t i = 0; i < made.size(); ++i) {
+          INFO("result " << i);
+          CHECK(error(made[i], reference[i]) <= tolerance_of(dtype));
+          CHECK(again[i].equal(made[i]));
+        }
+      }
+}
+
+TEST_CASE("depthwise: the gradient of weights takes no infinity from pixels that a tap does not read") {
+  if (no_cuda_device()) return;
+  const BackendGuard guard("cuda");
+  const ForcedAlgorithm forced("depthwise");
+  for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last}) {
+    const Tensor x = zeros({2, 8, 6, 7});
+    x.select(3, 6).fill_(INFINITY);  // the first tap of a row does not read the last column
+    const Tensor images = x.to(cuda_device(), kBFloat16).contiguous(format);
+    const Tensor w = ones({8, 1, 3, 3}).to(cuda_device(), kBFloat16).requires_grad_();
+    const Tensor y = conv2d(images, w, {}, 1, 0, 1, 8);
+    y.backward(ones_like(y));
+    CHECK_FALSE(w.grad().select(3, 0).isinf().any().item<bool>());
+    CHECK_FALSE(w.grad().isnan().any().item<bool>());
+    CHECK(w.grad().select(3, 2).isinf().all().item<bool>());
+  }
+}
+
 TEST_CASE("the gradient of weights reads a masked gradient at an address that its tiles do not allow") {
   if (no_cuda_device()) return;
   const ForcedAlgorithm forced("wgmma_im2col");

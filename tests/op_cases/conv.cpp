@@ -97,6 +97,11 @@ void add_conv(CaseList& cases) {
       {".channels", {{2, 20, 11, 9}, {35, 20, 3, 3}, {35}}, 1, 1, 1, 1, false},
       {".strided_channels", {{2, 17, 12, 13}, {19, 17, 3, 3}, {19}}, 2, 1, 1, 1, false},
       {".grouped_channels", {{2, 12, 9, 9}, {18, 4, 3, 3}, {18}}, 1, 1, 1, 3, false},
+      {".depthwise_stride", {{2, 16, 9, 8}, {16, 1, 3, 3}, {16}}, 2, 1, 1, 16, false},
+      {".depthwise_dilation", {{1, 8, 9, 12}, {8, 1, 3, 3}, {8}}, {1, 2}, 2, 2, 8, false},
+      {".depthwise_5x5", {{2, 8, 8, 7}, {8, 1, 5, 5}, {8}}, 1, 2, 1, 8, false},
+      {".depthwise_7x7", {{1, 5, 9, 8}, {5, 1, 7, 7}, {5}}, 2, 3, 1, 5, false},
+      {".depthwise_multiplier", {{2, 3, 6, 7}, {6, 1, 3, 3}, {6}}, 2, 1, 1, 3, false},
   };
   for (const Geometry& g : geometries) {
     for (const bool fused : {false, true}) {

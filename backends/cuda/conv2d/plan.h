@@ -137,6 +137,41 @@ struct FewChannelTiling {
   uint32_t tap_channel = 0, tap_row = 0, tap_column = 0;  // steps from a tap to the next
 };
 
+// ---- depthwise ----
+
+/// depthwise: neighbouring pixels of a row that a thread computes or, for wgrad, multiplies at a time; with planes
+/// (NCHW), as many rows.
+inline constexpr int kDepthwisePixels = 4;
+
+/// depthwise. `in` is the image that is read at the taps, `out` the one whose pixels read it (wgrad: dy). In NHWC, a
+/// block has a slab of channels; in NCHW, one or several planes, or a band of rows of a plane.
+struct DepthwiseTiling {
+  /// Pixel i of `out` reads the pixels i stride - padding + t dilation of `in`, for dgrad those p with
+  /// p stride = i + padding - t dilation. With planes, dgrad is fprop of dy with stride - 1 zeros between its pixels.
+  struct Axis {
+    int in = 0, out = 0, taps = 0, padding = 0, dilation = 1;
+    Divisor stride = {}, spread = {};  // spread: the step between the pixels of dy among zeros
+  };
+  Axis h = {}, w = {};
+  uint32_t in_channels = 0, out_channels = 0, lines = 0, planes = 0;  // lines: rows of all images; planes: of `out`
+  Divisor multiplier = {}, sums = {};           // filters of a channel; dgrad: as many sums over filters, otherwise 1
+  Divisor height = {}, taps = {};               // rows of an image; taps of a filter
+  int side = 0;                                 // of filters that the compiler knows, with the stride of `w`; 0: any
+  int vec = 1;                                  // channels, or columns of `in`, that are loaded as a vector
+  bool whole_strips = false;                    // NCHW: rows of `out` consist of vectors of kDepthwisePixels
+  uint32_t blocks = 0, threads = 0, split = 0;  // split: lines (NCHW wgrad: bands of all images) of a block
+  // NHWC: vectors of a slab, slabs; strips of a tile, tiles across a row, lines of a tile; wgrad: rows of taps (of any
+  // filters: taps) of a block, blocks for all, and threads with different strips.
+  Divisor vectors = {}, slabs = {}, strips = {}, across = {}, groups = {}, tap_blocks = {};
+  uint32_t tile_lines = 0, lanes = 0;
+  int shift = 0;  // dgrad: the first strip begins this far before the row, where the stride divides i + padding
+  // NCHW, besides `strips` of a row: groups of rows of a band, bands of a plane, planes (wgrad: filters) of a block and
+  // their tiles; vectors of a row of `in`, and rows that a block loads; floats of a row and of a plane.
+  Divisor row_groups = {}, bands = {}, tiles = {}, quads = {}, rows = {};
+  uint32_t tile_planes = 0;
+  int tile_rows = 0, pitch = 0, plane_step = 0;
+};
+
 // ---- implicit_gemm ----
 
 /// implicit_gemm, implicit_gemm_async: how many blocks of `warps` warps a multiprocessor has registers for.
@@ -217,8 +252,8 @@ struct ConvPlan {
   size_t partial_offset = 0;   ///< where the parts of split-K begin in the workspace, after packed weights
   size_t shared_bytes = 0;     ///< dynamic shared memory of a block; 0 for the implicit GEMMs, which know it themselves
   /// The tiling of the algorithm alone; empty if `tile` says all.
-  std::variant<std::monostate, DirectTiling, DirectWgradTiling, FewChannelTiling, ImplicitGemmTiling, WgmmaTiling,
-               Im2colTiling, LibraryTiling>
+  std::variant<std::monostate, DirectTiling, DirectWgradTiling, FewChannelTiling, DepthwiseTiling, ImplicitGemmTiling,
+               WgmmaTiling, Im2colTiling, LibraryTiling>
       tiling = {};
 };
 

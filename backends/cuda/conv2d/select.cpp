@@ -75,8 +75,8 @@ size_t ConvProblem::kind() const {
 const KernelFamily<ConvAlgorithm>& conv_family() {
   static const KernelFamily<ConvAlgorithm> family(
       "cuda_conv2d", conv_kinds(),
-      {&kWgmma, &kWgmmaIm2col, &kFewChannelMma, &kDirect, &kImplicitGemmAsync, &kImplicitGemmFma, &kImplicitGemmTf32,
-       &kImplicitGemmHalf, &kImplicitGemmGeneric},
+      {&kWgmma, &kWgmmaIm2col, &kFewChannelMma, &kDepthwise, &kDirect, &kImplicitGemmAsync, &kImplicitGemmFma,
+       &kImplicitGemmTf32, &kImplicitGemmHalf, &kImplicitGemmGeneric},
       tuned_devices(), tuning_table());
   return family;
 }

@@ -53,9 +53,10 @@ struct ConvAlgorithm {
 
 // The algorithms of the backend "cuda". NAME.cpp has the algorithm NAME; NAME.cu, NAME_fprop.cu and NAME_wgrad.cu have its
 // kernels.
-extern const ConvAlgorithm kDirect, kFewChannelMma, kWgmma, kWgmmaIm2col, kImplicitGemmAsync, kImplicitGemmGeneric;
+extern const ConvAlgorithm kDepthwise, kDirect, kFewChannelMma, kWgmma, kWgmmaIm2col;
+extern const ConvAlgorithm kImplicitGemmAsync, kImplicitGemmGeneric;
 extern const ConvAlgorithm kImplicitGemmFma, kImplicitGemmTf32, kImplicitGemmHalf;  // implicit_gemm in a math mode
-ConvLaunch launch_direct, launch_few_channel_mma, launch_wgmma, launch_wgmma_im2col;
+ConvLaunch launch_depthwise, launch_direct, launch_few_channel_mma, launch_wgmma, launch_wgmma_im2col;
 ConvLaunch launch_implicit_gemm_async, launch_implicit_gemm_generic, launch_implicit_gemm;
 
 using ConvFamily = KernelFamily<ConvAlgorithm>;

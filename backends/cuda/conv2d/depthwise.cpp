@@ -1,0 +1,213 @@
+// depthwise: a filter, or a few, for each channel, on the FMA units (depthwise.cu).
+#include <gradus/backends/cuda/conv2d/select.h>
+
+namespace gradus::cuda_detail {
+namespace {
+
+using Axis = DepthwiseTiling::Axis;
+
+constexpr int64_t kMostThreads = kThreads, kMostSharedBytes = 48 << 10;
+constexpr int64_t kBlocksWanted = 4;  // for each multiprocessor
+
+Axis axis_of(const ConvProblem& p, int axis, bool planes) {
+  const Conv2dGeometry& g = p.geometry;
+  const int64_t taps = p.w.shape[2 + axis];
+  Axis result{.in = static_cast<int>(p.in().shape[2 + axis]),
+              .out = static_cast<int>(p.out().shape[2 + axis]),
+              .taps = static_cast<int>(taps),
+              .padding = static_cast<int>(g.padding[axis]),
+              .dilation = static_cast<int>(g.dilation[axis]),
+              .stride = Divisor(g.stride[axis])};
+  if (planes && p.pass == ConvPass::backward_data) {
+    result.padding = static_cast<int>((taps - 1) * g.dilation[axis] - g.padding[axis]);
+    std::swap(result.stride, result.spread);
+  }
+  return result;
+}
+
+/// The side of filters that the compiler knows for this problem, or 0.
+int known_side(const ConvProblem& p, const DepthwiseTiling& t, bool planes) {
+  const int side = t.w.taps, stride = static_cast<int>(t.w.stride.divisor);
+  const bool known = (side == 3 || side == 5 || side == 7) && t.w.dilation == 1 && stride <= 2;
+  const bool square = t.h.taps == side && t.h.dilation == 1 && t.h.stride.divisor == t.w.stride.divisor;
+  return known && (!planes || square) && p.dtype != DType::f64 ? side : 0;
+}
+
+/// Blocks of channels and of pixels. Returns false if the weights do not fit in shared memory.
+bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
+  constexpr int64_t most_channels = 64, most_strips = 4, most_rounds = 4;
+  const int64_t in_vector = 16 / static_cast<int64_t>(size_of(p.dtype));
+  const bool aligned =
+      t.out_channels % in_vector == 0 && t.multiplier.divisor == 1 && p.in().alignment == 16 && p.out().alignment == 16;
+  t.vec = aligned ? static_cast<int>(in_vector) : 1;
+  t.side = known_side(p, t, false);
+  int64_t most = most_channels / t.vec;
+  if (!p.is_wgrad()) most = std::min(most, kMostSharedBytes / (4 * t.vec * t.sums.divisor * p.kernel()));
+  if (most == 0) return false;
+  const int64_t all = t.out_channels / t.vec, slabs = ceil_div(all, most), vectors = ceil_div(all, slabs);
+  t.vectors = Divisor(vectors), t.slabs = Divisor(slabs);
+  const int64_t wanted = kBlocksWanted * p.device.multiprocessors;
+  if (p.is_wgrad()) {
+    const int64_t groups = t.side > 0 ? t.h.taps : p.kernel(), strips = ceil_div(t.w.out, kDepthwisePixels);
+    const int64_t tap_blocks = ceil_div(groups, std::min(groups, kMostThreads / vectors));
+    t.groups = Divisor(ceil_div(groups, tap_blocks)), t.tap_blocks = Divisor(tap_blocks), t.strips = Divisor(strips);
+    t.lanes = u32(kMostThreads / (vectors * t.groups.divisor));
+    const int64_t most_parts = std::max<int64_t>(t.lines * strips / (2 * t.lanes), 1);  // two strips for each thread
+    const int64_t parts = std::clamp<int64_t>(wanted / (slabs * tap_blocks), 1, std::min<int64_t>(most_parts, t.lines));
+    t.split = u32(ceil_div(t.lines, parts));
+    t.blocks = u32(slabs * tap_blocks * ceil_div(t.lines, t.split));
+    t.threads = u32(vectors * t.groups.divisor * t.lanes);
+    return true;
+  }
+  if (p.pass == ConvPass::backward_data && t.side > 0) t.shift = t.w.padding % static_cast<int>(t.w.stride.divisor);
+  const int64_t line = ceil_div(t.w.out + t.shift, kDepthwisePixels), across = ceil_div(line, most_strips);
+  const int64_t strips = ceil_div(line, across), filling = slabs * across * t.lines / wanted;
+  const int64_t lines = std::clamp<int64_t>(std::min(kMostThreads / (vectors * strips), filling), 1, t.lines);
+  t.strips = Divisor(strips), t.across = Divisor(across), t.tile_lines = u32(lines);
+  const int64_t rounds = std::clamp<int64_t>(filling / (2 * lines), 1, most_rounds);  // with the same weights
+  t.split = u32(rounds * lines);
+  t.blocks = u32(slabs * across * ceil_div(t.lines, rounds * lines)), t.threads = u32(vectors * strips * lines);
+  return true;
+}
+
+/// Blocks of planes, or of bands. Returns false if four rows of a plane are too many for a block.
+bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
+  constexpr int64_t pixels = kDepthwisePixels, few_bytes = 24 << 10;
+  t.side = known_side(p, t, true);
+  const auto aligned = [&](const ConvOperand& image) {
+    return image.shape[3] % pixels == 0 && image.alignment >= pixels * static_cast<int64_t>(size_of(p.dtype));
+  };
+  t.vec = aligned(p.in()) ? pixels : 1, t.whole_strips = aligned(p.out());
+  const int64_t strips = ceil_div(t.w.out, pixels), all_groups = ceil_div(t.h.out, pixels);
+  if (strips > kMostThreads) return false;
+  const auto reach = [](const Axis& axis, int64_t size) {
+    return (size - 1) * axis.stride.divisor + int64_t{axis.taps - 1} * axis.dilation + 1;
+  };
+  const int64_t pitch = round_up(reach(t.w, pixels * strips), pixels);
+  const auto floats = [&](int64_t groups) {  // of a plane: an odd multiple of four, so that planes are in other banks
+    return round_up(reach(t.h, pixels * groups) * pitch, 2 * pixels) + pixels;
+  };
+  int64_t groups = std::min(all_groups, kMostThreads / strips);
+  while (groups > 1 && 4 * floats(groups) > few_bytes) --groups;
+  if (4 * floats(groups) > kMostSharedBytes) return false;
+  const int64_t bands = ceil_div(all_groups, groups), wanted = kBlocksWanted * p.device.multiprocessors;
+  groups = ceil_div(all_groups, bands);
+  const int64_t planes = p.is_wgrad() ? t.out_channels : t.planes;
+  int64_t together = 1;
+  if (bands == 1) {
+    const int64_t fitting = std::min(kMostThreads / (strips * groups), few_bytes / (4 * floats(groups)));
+    const int64_t filling = p.is_wgrad() ? planes : planes / wanted;
+    together = std::clamp<int64_t>(std::min(fitting, filling), 1, planes);
+  }
+  const int64_t tiles = ceil_div(planes, together), images = p.out().shape[0];
+  together = ceil_div(planes, tiles);
+  t.strips = Divisor(strips), t.row_groups = Divisor(groups), t.bands = Divisor(bands);
+  t.tile_planes = u32(together), t.tiles = Divisor(tiles), t.quads = Divisor(t.w.in / t.vec);
+  t.tile_rows = static_cast<int>(reach(t.h, pixels * groups));
+  t.pitch = static_cast<int>(pitch), t.plane_step = static_cast<int>(floats(groups));
+  const int64_t spread = t.h.spread.divisor;
+  t.rows = Divisor(std::min<int64_t>(t.h.in, (t.tile_rows - 1) / spread + (spread > 1 ? 2 : 1)));
+  t.threads = u32(strips * groups * together), t.blocks = u32(tiles * bands);
+  if (!p.is_wgrad()) return true;
+  t.tap_blocks = Divisor(t.side > 0 ? 1 : p.kernel());
+  const int64_t items = images * bands;
+  t.split = u32(ceil_div(items, std::clamp<int64_t>(wanted / (tiles * t.tap_blocks.divisor), 1, items)));
+  t.blocks = u32(tiles * t.tap_blocks.divisor * ceil_div(items, t.split));
+  return true;
+}
+
+/// Empty if the kernels do not compute the problem.
+std::optional<DepthwiseTiling> depthwise_tiling(const ConvProblem& p) {
+  constexpr int64_t most_reach = 1 << 28;
+  const bool planes = p.in().is_dense(false) && p.out().is_dense(false);
+  if (p.channels() != 1 || p.geometry.groups == 1 || p.dtype == DType::f64 || !p.has_ordinary_sizes() ||
+      !(planes || (p.in().is_dense(true) && p.out().is_dense(true))) || (!p.is_wgrad() && !p.w.is_dense(false)))
+    return std::nullopt;
+  for (int i = 0; i < 2; ++i) {
+    const Conv2dGeometry& g = p.geometry;
+    for (const int64_t each : {g.padding[i], g.dilation[i], g.stride[i], p.w.shape[2 + i]})
+      if (each < 0 || each >= most_reach) return std::nullopt;
+    if (g.dilation[i] * p.w.shape[2 + i] >= most_reach || g.stride[i] * (p.y.shape[2 + i] + 4) >= most_reach ||
+        g.stride[i] * (p.x.shape[2 + i] + 4) >= most_reach)
+      return std::nullopt;
+  }
+  const Shape& out = p.out().shape;
+  DepthwiseTiling t{.h = axis_of(p, 0, planes),
+                    .w = axis_of(p, 1, planes),
+                    .in_channels = u32(p.in().shape[1]),
+                    .out_channels = u32(out[1]),
+                    .lines = u32(out[0] * out[2]),
+                    .planes = u32(out[0] * out[1]),
+                    .multiplier = Divisor(p.filters()),
+                    .sums = Divisor(p.pass == ConvPass::backward_data ? p.filters() : 1),
+                    .height = Divisor(out[2]),
+                    .taps = Divisor(p.kernel())};
+  if (!(planes ? cut_planes(p, t) : cut_channels(p, t))) return std::nullopt;
+  return t;
+}
+
+bool is_planes(const DepthwiseTiling& t) { return t.tile_planes > 0; }
+
+bool can_depthwise(const ConvProblem& p) { return depthwise_tiling(p).has_value(); }
+
+ConvPlan plan_depthwise(const ConvProblem& p) {
+  const DepthwiseTiling t = *depthwise_tiling(p);
+  const bool planes = is_planes(t);
+  const int64_t rows = planes ? t.tile_planes : int64_t{t.vectors.divisor} * t.vec;
+  const int64_t lines = planes ? kDepthwisePixels * t.row_groups.divisor : t.tile_lines;
+  const int64_t columns = p.is_wgrad() ? p.taps() : lines * t.strips.divisor * kDepthwisePixels;
+  const ConvTile tile = {static_cast<int>(rows), static_cast<int>(columns)};
+  ConvPlan plan{.tile = tile};
+  if (p.is_wgrad()) {
+    const int64_t items = planes ? int64_t{t.bands.divisor} * p.y.shape[0] : t.lines;
+    plan = wgrad_plan(p, tile, ceil_div(items, int64_t{t.split}));
+  } else {  // one phase, whatever the stride
+    const auto whole = [](const Axis& axis) { return ConvPhase::Axis{0, axis.out, 0, 1, axis.taps, 0, 0}; };
+    plan.phases = {{.h = whole(t.h), .w = whole(t.w)}};
+  }
+  const int64_t sums = planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // of wgrad's threads
+  const int64_t loaded = planes ? t.tile_planes * t.plane_step : t.sums.divisor * p.kernel() * rows;
+  plan.shared_bytes = static_cast<size_t>(4 * (!p.is_wgrad() ? loaded : planes ? std::max(loaded, sums) : sums));
+  plan.tiling = t;
+  return plan;
+}
+
+// A step is a row of taps of a strip or, with planes, a tile. In NHWC, dgrad skips the taps that reach no pixel of dy.
+KernelWork work_of_depthwise(const ConvProblem& p) {
+  const ConvPlan plan = plan_depthwise(p);
+  const auto& t = std::get<DepthwiseTiling>(plan.tiling);
+  const bool planes = is_planes(t), wgrad = p.is_wgrad(), skips = p.pass == ConvPass::backward_data && !planes;
+  const int64_t size = static_cast<int64_t>(size_of(p.dtype)), sums = t.sums.divisor;
+  const int64_t rows = ceil_div(t.h.taps, skips ? t.h.stride.divisor : 1);
+  const int64_t taps = ceil_div(t.w.taps, skips ? t.w.stride.divisor : 1);
+  const int64_t of_thread = kDepthwisePixels * (planes ? kDepthwisePixels * p.kernel() : t.vec * taps);
+  const int64_t loaded = planes ? int64_t{t.tile_planes} * t.rows.divisor * t.w.in
+                                : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
+  const int64_t steps = planes  ? sums * std::max<int64_t>(t.split, 1)
+                        : wgrad ? ceil_div(int64_t{t.split} * t.strips.divisor, int64_t{t.lanes})
+                                : sums * rows * t.split / t.tile_lines;
+  WorkCounter counter = work_counter(p, MathMode::fma);
+  counter.add_tiles({.blocks = t.blocks,
+                     .resident = std::max<int64_t>(1024 / t.threads, 1),
+                     .steps = steps,
+                     .multiply_adds = t.threads * of_thread,
+                     .bytes = loaded * size,
+                     .elements = t.vec == 1 ? loaded : 0});
+  counter.add(kLaunches, wgrad ? 2 : 1);
+  if (wgrad) counter.add_parts(plan.split_k, p.w.numel());
+  return counter.work();
+}
+
+}  // namespace
+
+constinit const ConvAlgorithm kDepthwise = {
+    .name = "depthwise",
+    .reason = "as many groups as channels",
+    .parts = kTileParts,
+    .can_run = can_depthwise,
+    .work = work_of_depthwise,
+    .plan = plan_depthwise,
+    .launch = kHasKernels ? launch_depthwise : nullptr,
+};
+
+}  // namespace gradus::cuda_detail

@@ -1,0 +1,470 @@
+// conv2d fprop, dgrad and wgrad, depthwise: a channel has M filters of its own, mostly one; float32 or half types, on
+// the FMA units.
+//   y[n,cM+m,p,q]   = sum over r,s of w[cM+m,r,s] x[n,c,p stride - padding + r dilation, q …]
+//   dx[n,c,h,w]     = sum over m,r,s of w[cM+m,r,s] dy[n,cM+m,p,q]  with p stride = h + padding - r dilation, …
+//   dw[cM+m,r,s]    = sum over n,p,q of dy[n,cM+m,p,q] x[n,c,p stride - padding + r dilation, q …]
+// Bound by memory: nine multiply-adds for each pixel, or a few more, whose operands should be loaded once.
+//
+// NHWC.  Neighbouring threads have neighbouring vectors of channels. A thread moves along the taps' row: a vector that
+// it loads serves all taps of four neighbouring pixels. The rows of taps come from the first cache.
+// Grid: x = slabs of up to 64 channels x tiles of rows and of strips of four pixels.  wgrad: slabs x rows of taps (if a
+// block cannot have all) x parts of the rows of all images.  Block: up to 256 threads: vectors x strips x rows; wgrad:
+// vectors x rows of taps x strips.
+// NCHW.  A block loads one or several planes, or a band of rows, as floats into shared memory, with zeros for padding
+// and, for dgrad with a stride, between the pixels. A thread computes 4 x 4 pixels, for which it reads the rows once.
+// Grid: x = bands x tiles of planes; wgrad: tiles of filters x parts of the images' bands.  Block: up to 256 threads.
+// A multiprocessor has registers for at least two blocks.
+//
+// wgrad: a thread keeps its sums in registers; a block adds those of its threads in order, and conv2d.cu the blocks'.
+// Deterministic: one thread computes a result, or a part of it that is added in a fixed order.
+#include <gradus/backends/cuda/conv2d/conv2d.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
+
+namespace gradus::cuda_detail {
+namespace {
+
+constexpr int kPixels = kDepthwisePixels;
+
+template <int kVec, class T>
+__device__ void load_floats(const T* from, float (&to)[kVec]) {
+  const Vec<T, kVec> vec = load<kVec>(from);
+#pragma unroll
+  for (int e = 0; e < kVec; ++e) to[e] = static_cast<float>(vec.value[e]);
+}
+
+template <int N>
+__device__ void add_products(float (&sums)[N], const float (&a)[N], const float (&b)[N]) {
+#pragma unroll
+  for (int e = 0; e < N; ++e) sums[e] += a[e] * b[e];
+}
+
+/// Adds bias, applies ReLU and rounds.
+template <class T>
+__device__ T finished(float sum, const T* bias, int64_t bias_at, bool relu) {
+  if (bias) sum += static_cast<float>(bias[bias_at]);
+  if (relu && sum < 0) sum = 0;
+  return static_cast<T>(sum);
+}
+
+// ---- NHWC ----
+
+/// Where pixel `at` of `out` reads `in` with a tap; -1 if it reads nothing.
+template <bool kBackward>
+__device__ int input_of(const DepthwiseTiling::Axis& axis, int at, int tap) {
+  const int stride = static_cast<int>(axis.stride.divisor), offset = tap * axis.dilation - axis.padding;
+  int from = kBackward ? at - offset : at * stride + offset;
+  if (kBackward && from >= 0) {
+    uint32_t rest = static_cast<uint32_t>(from);
+    from = static_cast<int>(axis.stride.split(rest));
+    if (rest != 0) return -1;
+  }
+  return within(from, axis.in) ? from : -1;
+}
+
+/// Calls f(j, s, values) for pixels x0 + j of a strip and taps s with the vector that they read in the row at `from`.
+/// With kSide, each vector of the row is loaded once for all taps; otherwise the taps are `first` to `last` - 1.
+template <int kVec, bool kBackward, int kSide, int kStride, class T, class F>
+__device__ void for_strip(const DepthwiseTiling& d, const T* from, int x0, int first, int last, const F& f) {
+  if constexpr (kSide > 0) {
+    // Pixel x0 + j and tap s read `base` + i, where j stride + s = i or, for dgrad, j - s = i stride.
+    const int base = kBackward ? (x0 + d.w.padding) / kStride : x0 * kStride - d.w.padding;
+    constexpr int kLow = kBackward ? -((kSide - 1) / kStride) : 0;
+    constexpr int kHigh = kBackward ? (kPixels - 1) / kStride : (kPixels - 1) * kStride + kSide - 1;
+#pragma unroll
+    for (int i = kLow; i <= kHigh; ++i) {
+      float values[kVec] = {};
+      if (within(base + i, d.w.in)) load_floats(from + (base + i) * d.in_channels, values);
+#pragma unroll
+      for (int j = 0; j < kPixels; ++j)
+#pragma unroll
+        for (int s = 0; s < kSide; ++s)
+          if (kBackward ? j - s == i * kStride : j * kStride + s == i) f(j, s, values);
+    }
+  } else {
+    for (int s = first; s < last; ++s)
+#pragma unroll
+      for (int j = 0; j < kPixels; ++j) {
+        const int column = input_of<kBackward>(d.w, x0 + j, s);
+        if (column < 0) continue;
+        float values[kVec];
+        load_floats(from + column * d.in_channels, values);
+        f(j, s, values);
+      }
+  }
+}
+
+/// fprop and dgrad. kSide: the number of taps of a row, which then have no dilation; 0: any.
+template <class T, int kVec, bool kBackward, int kSide, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    depthwise_nhwc_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
+                          T* out) {
+  extern __shared__ float4 shared[];
+  float* const weights = reinterpret_cast<float*>(shared);  // (sums, taps, channels of the slab)
+  uint32_t slab = blockIdx.x, vector = threadIdx.x;
+  uint32_t across = d.slabs.split(slab), strip = d.vectors.split(vector);
+  const uint32_t down = d.across.split(across), place = d.strips.split(strip);
+  const uint32_t width = d.vectors.divisor * kVec, first = slab * width, channel = first + vector * kVec;
+  const uint32_t taps = d.taps.divisor, sums_over = d.sums.divisor;
+  for (uint32_t i = threadIdx.x; i < width * sums_over * taps; i += blockDim.x) {
+    uint32_t tap = i, filter = d.taps.split(tap);  // i = (c sums + filter) taps + tap
+    const uint32_t c = d.sums.split(filter);
+    const bool exists = first + c < d.out_channels;
+    weights[(filter * taps + tap) * width + c] = exists ? static_cast<float>(weight[first * sums_over * taps + i]) : 0;
+  }
+  __syncthreads();
+  const int x0 = static_cast<int>(across * d.strips.divisor + strip) * kPixels - d.shift;
+  if (channel >= d.out_channels || x0 >= d.w.out) return;
+  const uint32_t first_line = down * d.split, end = min(first_line + d.split, d.lines);
+  for (uint32_t line = first_line + place; line < end; line += d.tile_lines) {
+    uint32_t row = line;
+    const uint32_t image = d.height.split(row);
+    float sums[kPixels][kVec] = {};
+    for (uint32_t m = 0; m < sums_over; ++m) {
+      const uint32_t from_channel = kBackward ? channel * sums_over + m : d.multiplier.quotient(channel);
+      for (int r = 0; r < d.h.taps; ++r) {
+        const int from_row = input_of<kBackward>(d.h, static_cast<int>(row), r);
+        if (from_row < 0) continue;
+        const T* const from = in + (image * d.h.in + from_row) * d.w.in * d.in_channels + from_channel;
+        const float* const of_row = weights + (m * taps + r * d.w.taps) * width + vector * kVec;
+        float row_weights[kSide > 0 ? kSide : 1][kVec];
+#pragma unroll
+        for (int s = 0; s < kSide; ++s) load_floats(of_row + s * width, row_weights[s]);
+        for_strip<kVec, kBackward, kSide, kStride>(d, from, x0, 0, d.w.taps,
+                                                   [&](int j, int s, const float(&values)[kVec]) {
+                                                     if (kSide == 0) load_floats(of_row + s * width, row_weights[0]);
+                                                     add_products(sums[j], values, row_weights[kSide > 0 ? s : 0]);
+                                                   });
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kPixels; ++j) {
+      if (!within(x0 + j, d.w.out)) continue;
+      Vec<T, kVec> result;
+#pragma unroll
+      for (int e = 0; e < kVec; ++e) result.value[e] = finished(sums[j][e], bias, (channel + e) * bias_step, relu);
+      store<kVec>(out + (line * d.w.out + x0 + j) * d.out_channels + channel, result);
+    }
+  }
+}
+
+/// The sums of wgrad are `partial` (parts, filters, columns), whose columns are taps and, if there is a bias, its
+/// gradient. A thread has a row of taps or, without kSide, a tap.
+template <class T, int kVec, int kSide, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    depthwise_nhwc_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
+  constexpr int kTaps = kSide > 0 ? kSide : 1;
+  extern __shared__ float4 shared[];
+  float* const sums_of_threads = reinterpret_cast<float*>(shared);
+  uint32_t slab = blockIdx.x, vector = threadIdx.x;
+  uint32_t tap_block = d.slabs.split(slab), group = d.vectors.split(vector);
+  const uint32_t part = d.tap_blocks.split(tap_block), lane = d.groups.split(group);
+  const uint32_t channel = (slab * d.vectors.divisor + vector) * kVec, taps = d.taps.divisor;
+  group += tap_block * d.groups.divisor;
+  const uint32_t first_tap = group * kTaps;
+  const int r = static_cast<int>(first_tap) / d.w.taps, first_s = static_cast<int>(first_tap) % d.w.taps;
+  const bool counts = first_tap < taps && channel < d.out_channels;
+  const bool sums_bias = columns > taps && group == 0;
+  const uint32_t begin = part * d.split, end = min(begin + d.split, d.lines);
+  const uint32_t items = counts ? (end - begin) * d.strips.divisor : 0;
+  float sums[kTaps + 1][kVec] = {};  // the last: dbias
+  for (uint32_t item = lane; item < items; item += d.lanes) {
+    uint32_t strip = item;
+    const uint32_t line = begin + d.strips.split(strip);
+    uint32_t row = line;
+    const uint32_t image = d.height.split(row);
+    const int from_row = input_of<false>(d.h, static_cast<int>(row), r), x0 = static_cast<int>(strip) * kPixels;
+    if (from_row < 0 && !sums_bias) continue;
+    float gradients[kPixels][kVec] = {};
+#pragma unroll
+    for (int j = 0; j < kPixels; ++j)
+      if (x0 + j < d.w.out) load_floats(dy + (line * d.w.out + x0 + j) * d.out_channels + channel, gradients[j]);
+    if (sums_bias)
+#pragma unroll
+      for (int j = 0; j < kPixels; ++j)
+#pragma unroll
+        for (int e = 0; e < kVec; ++e) sums[kTaps][e] += gradients[j][e];
+    if (from_row < 0) continue;
+    const T* const from = x + (image * d.h.in + from_row) * d.w.in * d.in_channels + d.multiplier.quotient(channel);
+    const auto add = [&]<bool kWhole>() {
+      for_strip<kVec, false, kSide, kStride>(d, from, x0, first_s, first_s + 1,
+                                             [&](int j, int s, const float(&values)[kVec]) {
+                                               if (kWhole || x0 + j < d.w.out)
+                                                 add_products(sums[kSide > 0 ? s : 0], gradients[j], values);
+                                             });
+    };
+    // Pixels beyond the row add nothing, not even zeros times elements of x, which may be infinite.
+    x0 + kPixels <= d.w.out ? add.template operator()<true>() : add.template operator()<false>();
+  }
+#pragma unroll
+  for (int i = 0; i <= kTaps; ++i) {
+    if (i == kTaps && columns == taps) break;
+    __syncthreads();
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) sums_of_threads[threadIdx.x * kVec + e] = sums[i][e];
+    __syncthreads();
+    if (lane > 0 || !counts || (i == kTaps && !sums_bias)) continue;
+    const uint32_t of_lane = d.vectors.divisor * d.groups.divisor * kVec, column = i == kTaps ? taps : first_tap + i;
+#pragma unroll
+    for (int e = 0; e < kVec; ++e) {
+      float sum = 0;
+      for (uint32_t other = 0; other < d.lanes; ++other)
+        sum += sums_of_threads[other * of_lane + threadIdx.x * kVec + e];
+      partial[(static_cast<int64_t>(part) * d.out_channels + channel + e) * columns + column] = sum;
+    }
+  }
+}
+
+// ---- NCHW ----
+
+/// The 4 x 4 pixels of a thread: the number of its plane in the block, and the first row in the band and column.
+struct PlanePixels {
+  uint32_t t;
+  int row, x0;
+  const float* from;  // the first element in shared memory that they read
+
+  __device__ PlanePixels(const DepthwiseTiling& d, const float4* shared) {
+    uint32_t strip = threadIdx.x, group = d.strips.split(strip);
+    t = d.row_groups.split(group);
+    row = static_cast<int>(group) * kPixels, x0 = static_cast<int>(strip) * kPixels;
+    from = reinterpret_cast<const float*>(shared) + t * d.plane_step +
+           row * static_cast<int>(d.h.stride.divisor) * d.pitch + x0 * static_cast<int>(d.w.stride.divisor);
+  }
+};
+
+/// Copies the rows of `in` that a band reads to `shared`, with zeros for all that is not in an image. plane_of(t) is
+/// the t-th of `count` planes. All threads of a block call it.
+template <int kVec, class T, class PlaneOf>
+__device__ void load_planes(const DepthwiseTiling& d, const T* in, uint32_t band, uint32_t count,
+                            const PlaneOf& plane_of, float4* shared) {
+  __syncthreads();  // others may still read `shared`
+  for (uint32_t i = threadIdx.x; i < d.tile_planes * d.plane_step / 4; i += blockDim.x) shared[i] = float4{0, 0, 0, 0};
+  __syncthreads();
+  float* const to = reinterpret_cast<float*>(shared);
+  const int spread = static_cast<int>(d.h.spread.divisor), spread_w = static_cast<int>(d.w.spread.divisor);
+  const int first_row =
+      static_cast<int>(band * d.row_groups.divisor * kPixels * d.h.stride.divisor) - d.h.padding;  // of a padded image
+  const int first = first_row > 0 ? static_cast<int>(d.h.spread.quotient(first_row)) : 0;
+#pragma unroll 4
+  for (uint32_t i = threadIdx.x; i < count * d.rows.divisor * d.quads.divisor; i += blockDim.x) {
+    uint32_t quad = i, row = d.quads.split(quad);
+    const uint32_t t = d.rows.split(row);
+    const int y = first + static_cast<int>(row), place = y * spread - first_row;
+    if (y >= d.h.in || !within(place, d.tile_rows)) continue;
+    float values[kVec];
+    load_floats(in + (plane_of(t) * d.h.in + y) * d.w.in + quad * kVec, values);
+    float* const line = to + t * d.plane_step + place * d.pitch;
+    // Eight lanes at a time begin with another element, so that the stores of a warp are to different banks.
+#pragma unroll
+    for (int k = 0; k < kVec; ++k) {
+      const int e = (k + threadIdx.x / 8) % kVec;
+      float value = values[0];
+#pragma unroll
+      for (int other = 1; other < kVec; ++other) value = e == other ? values[other] : value;
+      const int column = (static_cast<int>(quad) * kVec + e) * spread_w + d.w.padding;
+      if (within(column, d.pitch)) line[column] = value;
+    }
+  }
+  __syncthreads();
+}
+
+/// Calls f(p, r, line) for pixels' rows p and rows of taps r with the row that they read in shared memory at `from`.
+template <int kSide, int kStride, class F>
+__device__ void for_lines(const float* from, int pitch, const F& f) {
+  constexpr int kWidth = ((kPixels - 1) * kStride + kSide + 3) / 4 * 4;
+#pragma unroll
+  for (int i = 0; i < (kPixels - 1) * kStride + kSide; ++i) {
+    float line[kWidth];
+#pragma unroll
+    for (int j = 0; j < kWidth; j += 4)
+      *reinterpret_cast<float4*>(line + j) = *reinterpret_cast<const float4*>(from + i * pitch + j);
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p)
+      if (const int r = i - p * kStride; r >= 0 && r < kSide) f(p, r, line);
+  }
+}
+
+/// fprop, and dgrad as fprop with reversed taps. kSide: of square filters without a dilation; 0: any.
+template <class T, int kVec, bool kBackward, int kSide, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    depthwise_nchw_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
+                          T* out) {
+  extern __shared__ float4 shared[];
+  const PlanePixels at(d, shared);
+  uint32_t band = blockIdx.x;
+  const uint32_t first = d.bands.split(band) * d.tile_planes, count = min(d.tile_planes, d.planes - first);
+  const uint32_t plane = first + at.t, channel = plane % d.out_channels, taps = d.taps.divisor;
+  float sums[kPixels][kPixels] = {};
+  for (uint32_t m = 0; m < d.sums.divisor; ++m) {
+    const T* const filter = weight + (channel * d.sums.divisor + m) * taps;
+    const auto weight_of = [&](uint32_t tap) { return static_cast<float>(filter[kBackward ? taps - 1 - tap : tap]); };
+    float weights[kSide > 0 ? kSide : 1][kSide > 0 ? kSide : 1];  // which are loaded while the planes are
+#pragma unroll
+    for (int r = 0; r < kSide; ++r)
+#pragma unroll
+      for (int s = 0; s < kSide; ++s) weights[r][s] = weight_of(r * kSide + s);
+    const auto plane_of = [&](uint32_t t) {
+      return kBackward ? (first + t) * d.sums.divisor + m : d.multiplier.quotient(first + t);
+    };
+    load_planes<kVec>(d, in, band, count, plane_of, shared);
+    if (at.t >= count) continue;
+    if constexpr (kSide > 0) {
+      for_lines<kSide, kStride>(at.from, d.pitch, [&](int p, int r, const auto& line) {
+#pragma unroll
+        for (int q = 0; q < kPixels; ++q)
+#pragma unroll
+          for (int s = 0; s < kSide; ++s) sums[p][q] += line[q * kStride + s] * weights[r][s];
+      });
+    } else {
+      const int step_h = static_cast<int>(d.h.stride.divisor) * d.pitch, step_w = static_cast<int>(d.w.stride.divisor);
+      for (int r = 0; r < d.h.taps; ++r)
+        for (int s = 0; s < d.w.taps; ++s) {
+          const float* const from = at.from + r * d.h.dilation * d.pitch + s * d.w.dilation;
+          const float w = weight_of(r * d.w.taps + s);
+#pragma unroll
+          for (int i = 0; i < kPixels * kPixels; ++i)
+            sums[i / kPixels][i % kPixels] += from[i / kPixels * step_h + i % kPixels * step_w] * w;
+        }
+    }
+  }
+  if (at.t >= count) return;
+#pragma unroll
+  for (int p = 0; p < kPixels; ++p) {
+    const int row = static_cast<int>(band * d.row_groups.divisor) * kPixels + at.row + p;
+    if (row >= d.h.out) break;
+    T* const to = out + (plane * d.h.out + row) * d.w.out + at.x0;
+    Vec<T, kPixels> result;
+#pragma unroll
+    for (int q = 0; q < kPixels; ++q) result.value[q] = finished(sums[p][q], bias, channel * bias_step, relu);
+    if (d.whole_strips) store<kPixels>(to, result);
+#pragma unroll
+    for (int q = 0; q < kPixels; ++q)
+      if (!d.whole_strips && at.x0 + q < d.w.out) to[q] = result.value[q];
+  }
+}
+
+/// A block has `tile_planes` filters; without kSide, one of their taps.
+template <class T, int kVec, int kSide, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    depthwise_nchw_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
+  constexpr int kTaps = kSide > 0 ? kSide : 1, kPitch = kThreads + 1;
+  extern __shared__ float4 shared[];
+  const PlanePixels at(d, shared);
+  uint32_t tile = blockIdx.x, tap = d.tiles.split(tile);
+  const uint32_t part = d.tap_blocks.split(tap), first = tile * d.tile_planes;
+  const uint32_t count = min(d.tile_planes, d.out_channels - first), taps = d.taps.divisor;
+  const uint32_t begin = part * d.split, all = d.planes / d.out_channels * d.bands.divisor;
+  float sums[kTaps + 1][kTaps] = {};  // the last row: dbias
+  for (uint32_t item = begin; item < min(begin + d.split, all); ++item) {
+    uint32_t band = item;
+    const uint32_t first_plane = d.bands.split(band) * d.out_channels + first;
+    float gradients[kPixels][kPixels] = {};  // which are loaded while the planes are
+    const int row = static_cast<int>(band * d.row_groups.divisor) * kPixels + at.row;
+#pragma unroll
+    for (int p = 0; p < kPixels; ++p) {
+      if (at.t >= count || row + p >= d.h.out) break;
+      const T* const line = dy + ((first_plane + at.t) * d.h.out + row + p) * d.w.out + at.x0;
+      if (d.whole_strips) load_floats(line, gradients[p]);
+#pragma unroll
+      for (int q = 0; q < kPixels; ++q)
+        if (!d.whole_strips && at.x0 + q < d.w.out) gradients[p][q] = static_cast<float>(line[q]);
+    }
+    const auto plane_of = [&](uint32_t t) { return d.multiplier.quotient(first_plane + t); };
+    load_planes<kVec>(d, x, band, count, plane_of, shared);
+    if (at.t >= count) continue;
+#pragma unroll
+    for (int i = 0; i < kPixels * kPixels; ++i) sums[kTaps][0] += gradients[i / kPixels][i % kPixels];
+    const auto add = [&]<bool kWhole>() {
+      const auto is_inside = [&](int p, int q) { return kWhole || (row + p < d.h.out && at.x0 + q < d.w.out); };
+      if constexpr (kSide > 0) {
+        for_lines<kSide, kStride>(at.from, d.pitch, [&](int p, int r, const auto& line) {
+#pragma unroll
+          for (int q = 0; q < kPixels; ++q)
+#pragma unroll
+            for (int s = 0; s < kSide; ++s)
+              if (is_inside(p, q)) sums[r][s] += gradients[p][q] * line[q * kStride + s];
+        });
+      } else {
+        const int step_h = static_cast<int>(d.h.stride.divisor) * d.pitch,
+                  step_w = static_cast<int>(d.w.stride.divisor);
+        const int r = static_cast<int>(tap) / d.w.taps, s = static_cast<int>(tap) % d.w.taps;
+        const float* const from = at.from + r * d.h.dilation * d.pitch + s * d.w.dilation;
+#pragma unroll
+        for (int p = 0; p < kPixels; ++p)
+#pragma unroll
+          for (int q = 0; q < kPixels; ++q)
+            if (is_inside(p, q)) sums[0][0] += gradients[p][q] * from[p * step_h + q * step_w];
+      }
+    };
+    const bool whole = row + kPixels <= d.h.out && at.x0 + kPixels <= d.w.out;  // as in NHWC
+    whole ? add.template operator()<true>() : add.template operator()<false>();
+  }
+  float* const sums_of_threads = reinterpret_cast<float*>(shared);
+  const uint32_t units = d.strips.divisor * d.row_groups.divisor;  // threads of a filter
+#pragma unroll
+  for (int r = 0; r <= kTaps; ++r) {
+    __syncthreads();
+#pragma unroll
+    for (int s = 0; s < kTaps; ++s) sums_of_threads[s * kPitch + threadIdx.x] = sums[r][s];
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < count * kTaps; i += blockDim.x) {
+      const uint32_t filter = i / kTaps, s = i % kTaps, column = r == kTaps ? taps + s : tap + r * kTaps + s;
+      if (column >= columns || (r == kTaps && tap > 0)) continue;
+      float sum = 0;
+      for (uint32_t unit = 0; unit < units; ++unit) sum += sums_of_threads[s * kPitch + filter * units + unit];
+      partial[(static_cast<int64_t>(part) * d.out_channels + first + filter) * columns + column] = sum;
+    }
+  }
+}
+
+// ---- launch ----
+
+/// Calls f.template operator()<side, stride>() for the filters that the compiler knows, or with <0, 1>.
+template <class F>
+void visit_sides(const DepthwiseTiling& d, F&& f) {
+  if (d.side == 0) return f.template operator()<0, 1>();
+  visit_constant<3, 5, 7>(d.side, [&]<int kSide>() {
+    d.w.stride.divisor == 1 ? f.template operator()<kSide, 1>() : f.template operator()<kSide, 2>();
+  });
+}
+
+template <class T>
+void depthwise_of_type(const ConvCall& call, const Launch& launch) {
+  const auto& d = call.tiling<DepthwiseTiling>();
+  const ConvPass pass = call.problem.pass;
+  const auto run = [&](auto kernel, const auto&... rest) {
+    launch.with({.shared_bytes = call.plan.shared_bytes}, kernel, d.blocks, d.threads, d, call.in, rest...);
+  };
+  const auto run_wgrad = [&](auto kernel) { run(kernel, call.out, call.gemm.columns, call.partial()); };
+  const auto run_other = [&](auto kernel) {
+    run(kernel, call.weight, call.bias, call.gemm.bias_step, call.problem.relu, call.out);
+  };
+  const auto with_planes = [&]<int kVec>() {
+    visit_sides(d, [&]<int kSide, int kStride>() {
+      if (pass == ConvPass::backward_weight) return run_wgrad(depthwise_nchw_wgrad_kernel<T, kVec, kSide, kStride>);
+      if (pass == ConvPass::forward) return run_other(depthwise_nchw_kernel<T, kVec, false, kSide, kStride>);
+      run_other(depthwise_nchw_kernel<T, kVec, true, kSide, 1>);
+    });
+  };
+  const auto with_channels = [&]<int kVec>() {
+    visit_sides(d, [&]<int kSide, int kStride>() {
+      if (pass == ConvPass::backward_weight) return run_wgrad(depthwise_nhwc_wgrad_kernel<T, kVec, kSide, kStride>);
+      if (pass == ConvPass::forward) return run_other(depthwise_nhwc_kernel<T, kVec, false, kSide, kStride>);
+      run_other(depthwise_nhwc_kernel<T, kVec, true, kSide, kStride>);
+    });
+  };
+  if (d.tile_planes > 0) visit_constant<1, kPixels>(d.vec, with_planes);
+  else visit_constant<1, 16 / sizeof(T)>(d.vec, with_channels);
+}
+
+void depthwise(const ConvCall& call, const Launch& launch) {
+  visit_narrow(call.problem.dtype, [&]<class T>() { depthwise_of_type<T>(call, launch); });
+  if (call.problem.is_wgrad()) add_parts(call, launch, false);
+}
+
+}  // namespace
+
+bool launch_depthwise(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
+  return launch_phases(depthwise, plan, operands, workspace);
+}
+
+}  // namespace gradus::cuda_detail

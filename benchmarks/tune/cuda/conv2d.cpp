@@ -151,12 +151,12 @@ std::string draw_any(Random& random) {
   }
 }
 
-// Layers as large as they are in small nets, ResNets, VGG and U-Nets. At the peak of an H200 they take at most about half
-// a millisecond.
+// Layers as large as they are in small nets, ResNets, VGG, U-Nets and nets with depthwise layers. At the peak of an H200
+// they take at most about half a millisecond.
 std::string draw_of_nets(Random& random) {
-  constexpr double kMostElements = 1 << 28, kLeastWork = 1e7, kMostWork = 1e11;
+  constexpr double kMostElements = 1 << 28, kLeastWork = 1e6, kMostWork = 1e11;
   struct Layer {
-    int64_t C, H, K, R, stride;
+    int64_t C, H, K, R, stride, groups = 1;
   };
   static const std::vector<Layer> layers = [] {
     std::vector<Layer> all = {{3, 224, 64, 7, 2}, {3, 224, 64, 3, 1}, {3, 32, 64, 3, 1}, {64, 256, 1, 1, 1}};
@@ -176,20 +176,31 @@ std::string draw_of_nets(Random& random) {
       all.insert(all.end(), {{C, H, C, 3, 1}, {C / 2, H, C, 3, 1}, {2 * C, H, C, 3, 1}, {2 * C, H / 2, C, 1, 1}});
     return all;
   }();
+  static const std::vector<Layer> depthwise = [] {
+    std::vector<Layer> all;
+    const auto add = [&](int64_t C, int64_t H, int64_t R, int64_t stride) { all.push_back({C, H, C, R, stride, C}); };
+    for (const int64_t side : {32, 112}) {  // MobileNets of CIFAR and of ImageNet
+      add(32, side, 3, 1), add(96, side, 3, 2), add(144, side / 2, 3, 1), add(144, side / 2, 3, 2);
+      add(192, side / 4, 3, 1), add(384, side / 8, 3, 1), add(576, side / 8, 3, 2), add(960, side / 16, 3, 1);
+      add(240, side / 4, 5, 2), add(480, side / 8, 5, 1), add(1152, side / 16, 5, 1);
+    }
+    add(96, 56, 7, 1), add(192, 28, 7, 1), add(384, 14, 7, 1), add(768, 7, 7, 1);  // ConvNeXt
+    return all;
+  }();
   for (;;) {
     const std::string pass = one_of<std::string>(random, {"fprop", "dgrad", "wgrad"});
     const std::string type = one_of<std::string>(
         random, {"bfloat16", "bfloat16", "float16", "float32", "float32", "float32", "tf32", "mixed"});
     const bool is_half = type == "bfloat16" || type == "float16";
     const std::string layout = one_of<std::string>(random, {"nchw", is_half ? "nhwc" : "nchw", "nhwc"});
-    const auto [C, H, K, R, stride] = one_of(random, layers);
+    const auto [C, H, K, R, stride, groups] = one_of(random, random() % 3 == 0 ? depthwise : layers);
     const int64_t N = one_of<int64_t>(random, {32, 48, 64, 96, 128, 192, 256}), out = (H - 1) / stride + 1;
     const auto outputs = static_cast<double>(N * K * out * out), inputs = static_cast<double>(N * C * H * H);
-    const double work = outputs * static_cast<double>(C * R * R);
+    const double work = outputs * static_cast<double>(C / groups * R * R);
     if (work > (is_half ? kMostWork : kMostWork / 6) || work < kLeastWork || outputs + inputs > kMostElements) continue;
     std::ostringstream text;
     text << pass << ' ' << type << ' ' << layout;
-    for (const int64_t each : {N, C, H, H, K, R, stride, R / 2, int64_t{1}, int64_t{1}}) text << ' ' << each;
+    for (const int64_t each : {N, C, H, H, K, R, stride, R / 2, int64_t{1}, groups}) text << ' ' << each;
     text << (pass == "fprop" && random() % 2 == 0 ? " bias_relu" : " plain");
     return text.str();
   }

@@ -120,6 +120,19 @@ class Backend {
   /// positions (int64, (count, x.ndim())) = indices of the `count` true elements of a boolean x, in row-major order.
   virtual void nonzero(const View& x, const MutableView& positions) = 0;
 
+  // ---- Primitives: recurrent cells ----
+  /// The element-wise part of a recurrent step, after the matrix products. gates (N, G H) holds G sums for each unit
+  /// and is overwritten with what backward needs: G is 1 for an RNN; 4 for an LSTM, in the order i, f, g, o; and 4 for
+  /// a GRU: r, z, and the candidate's sums over the state and over the input. c_before, c and h are (N, H). Of cells
+  /// other than the LSTM, c_before is the last h, and c may be h itself.
+  virtual void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
+                              const MutableView& h) = 0;
+  /// Gradient of recurrent_cell: dgates (N, G H) is the gradient of the sums; `gates` holds what recurrent_cell wrote.
+  /// On entry dc holds the part of the gradient of c that comes from the next step other than through its sums; on
+  /// return that of c_before.
+  virtual void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
+                                       const View& c, const MutableView& dc, const MutableView& dgates) = 0;
+
   // ---- Primitives: random numbers, bit-identical on all backends (core/runtime/random.h) ----
   virtual void uniform(const MutableView& y, const RandomState& state, double low, double high) = 0;
   virtual void normal(const MutableView& y, const RandomState& state, double mean, double deviation) = 0;
@@ -160,16 +173,8 @@ class Backend {
   /// for batch norm and the number of images for instance norm.
   virtual void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                          const RunningStatistics& running);
-  /// The element-wise part of an LSTM step (Hochreiter and Schmidhuber 1997), after the matrix products. gates (N, 4 H)
-  /// holds the pre-activations of i, f, g and o and is overwritten with i, f, o = sigmoid and g = tanh of them. Then c
-  /// = f c_before + i g and h = o tanh(c). c_before, c and h are (N, H).
-  virtual void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h);
-  /// Gradient of lstm_cell: dgates (N, 4 H) is the gradient of the pre-activations; `gates` holds what lstm_cell wrote
-  /// there. On entry dc holds the gradient of c from the next step, on return the gradient of c_before.
-  virtual void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
-                                  const MutableView& dc, const MutableView& dgates);
-  virtual void lstm_sequence(const LstmArgs& args);
-  virtual void lstm_sequence_backward(const LstmBackwardArgs& args);
+  virtual void recurrent_sequence(const RecurrentArgs& args);
+  virtual void recurrent_sequence_backward(const RecurrentBackwardArgs& args);
   virtual void attention(const AttentionArgs& args);
   virtual void attention_backward(const AttentionBackwardArgs& args);
   /// y (…, 1, H, W) = 0.2989 R + 0.5870 G + 0.1140 B of x (…, 3, H, W) (ITU-R BT.601).

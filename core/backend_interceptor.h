@@ -138,15 +138,18 @@ class BackendInterceptor : public Backend {
                                  const RunningStatistics& running) final {
     GRADUS_CALL(update_running_statistics, batch_mean, batch_variance, running);
   }
-  void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) final {
-    GRADUS_CALL(lstm_cell, gates, c_before, c, h);
+  void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
+                      const MutableView& h) final {
+    GRADUS_CALL(recurrent_cell, cell, gates, c_before, c, h);
   }
-  void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
-                          const MutableView& dgates) final {
-    GRADUS_CALL(lstm_cell_backward, dh, gates, c_before, c, dc, dgates);
+  void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
+                               const View& c, const MutableView& dc, const MutableView& dgates) final {
+    GRADUS_CALL(recurrent_cell_backward, cell, dh, gates, c_before, c, dc, dgates);
   }
-  void lstm_sequence(const LstmArgs& args) final { GRADUS_CALL(lstm_sequence, args); }
-  void lstm_sequence_backward(const LstmBackwardArgs& args) final { GRADUS_CALL(lstm_sequence_backward, args); }
+  void recurrent_sequence(const RecurrentArgs& args) final { GRADUS_CALL(recurrent_sequence, args); }
+  void recurrent_sequence_backward(const RecurrentBackwardArgs& args) final {
+    GRADUS_CALL(recurrent_sequence_backward, args);
+  }
   void attention(const AttentionArgs& args) final { GRADUS_CALL(attention, args); }
   void attention_backward(const AttentionBackwardArgs& args) final { GRADUS_CALL(attention_backward, args); }
   void rgb_to_grayscale(const View& x, const MutableView& y) final { GRADUS_CALL(rgb_to_grayscale, x, y); }

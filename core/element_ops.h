@@ -19,4 +19,15 @@ struct UnaryArgs {
 /// Types that an operation is defined for: all; floating types (array ops promote integers first); or integers.
 enum class ElementTypes : uint8_t { any, floating, integral };
 
+/// Recurrent cells (Elman 1990; Hochreiter and Schmidhuber 1997; Cho et al. 2014); core/formulas/recurrent_cell.h has
+/// their formulas.
+enum class RecurrentCell : uint8_t { rnn_tanh, rnn_relu, lstm, gru };
+inline constexpr const char* kRecurrentCellNames[] = {"rnn_tanh", "rnn_relu", "lstm", "gru"};
+/// The number of gates, each of which has a row of the weights for every hidden unit, and the number of sums of a unit. A
+/// GRU has two sums for its candidate.
+constexpr int gates_of(RecurrentCell cell) {
+  return cell == RecurrentCell::lstm ? 4 : cell == RecurrentCell::gru ? 3 : 1;
+}
+constexpr int sums_of(RecurrentCell cell) { return cell >= RecurrentCell::lstm ? 4 : 1; }
+
 }  // namespace gradus

@@ -215,24 +215,35 @@ struct CrossEntropyBackwardArgs {
   GRADUS_FIELDS(dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx)
 };
 
-/// All L > 0 steps of an LSTM (Hochreiter and Schmidhuber 1997); each step is a product and Backend::lstm_cell.
-struct LstmArgs {
-  MutableView gates;          ///< (L, N, 4 H); holds W x + b on entry, on return what lstm_cell writes
-  View w_hh, h0, c0;          ///< (4 H, H), (N, H), (N, H)
-  bool reverse = false;       ///< steps run from the last to the first
-  MutableView cells, hidden;  ///< the states after each step, (L, N, H)
-  GRADUS_FIELDS(gates, w_hh, h0, c0, reverse, cells, hidden)
+/// All L > 0 steps of a recurrent layer in one direction. Each step is a product with w_hh, which is added to the first
+/// columns of its sums, Backend::recurrent_cell, and with w_hr a second product, which projects the output.
+struct RecurrentArgs {
+  RecurrentCell cell = RecurrentCell::lstm;
+  MutableView gates;  ///< (L, N, G H), G as in recurrent_cell; W x + b on entry, on return what recurrent_cell writes
+  View w_hh;          ///< (gates_of(cell) H, P); P is H unless there is w_hr
+  View w_hr = {};     ///< LSTM: (P, H), or absent
+  View h0, c0;        ///< (N, P) and (N, H); of a cell other than the LSTM, c0 is h0
+  bool reverse = false;  ///< steps run from the last to the first
+  MutableView cells;     ///< c after each step, (L, N, H); of a cell other than the LSTM, this is `hidden`
+  MutableView outputs;   ///< h before the projection, (L, N, H); without w_hr, this is `hidden`
+  MutableView hidden;    ///< h after each step, (L, N, P)
+  GRADUS_FIELDS(cell, gates, w_hh, w_hr, h0, c0, reverse, cells, outputs, hidden)
 };
 
-/// Gradient of LstmArgs.
-struct LstmBackwardArgs {
+/// Gradient of RecurrentArgs.
+struct RecurrentBackwardArgs {
+  RecurrentCell cell = RecurrentCell::lstm;
   View dhidden = {};  ///< gradient of hidden; 0 if absent
-  View gates, w_hh, c0, cells;
+  View gates, w_hh;
+  View w_hr = {};
+  View c0, cells;
   bool reverse = false;
-  MutableView dc;      ///< (N, H); gradient of the last cell state on entry, of c0 on return
-  MutableView dgates;  ///< (L, N, 4 H), gradient of the pre-activations
-  MutableView dh0;     ///< (N, H)
-  GRADUS_FIELDS(dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0)
+  MutableView dc;      ///< (N, H); on entry the gradient of the last cell state, 0 unless the cell is an LSTM; on
+                       ///< return that of an LSTM's c0
+  MutableView dgates;  ///< (L, N, G H), gradient of the sums
+  MutableView dprojected = {};  ///< (L, N, P), present with w_hr: dhidden plus the parts that come from later steps
+  MutableView dh0;              ///< (N, P)
+  GRADUS_FIELDS(cell, dhidden, gates, w_hh, w_hr, c0, cells, reverse, dc, dgates, dprojected, dh0)
 };
 
 /// Options of attention. Scores are scale q·k. With `causal`, query i attends to keys 0 … i. Weights are dropped with

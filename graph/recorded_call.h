@@ -67,6 +67,7 @@ inline ValueNames names_of(ReduceOp) { return kReduceNames; }
 inline ValueNames names_of(ArgReduceOp) { return kArgReduceNames; }
 inline ValueNames names_of(ScanOp) { return kScanNames; }
 inline ValueNames names_of(Reduction) { return kReductionNames; }
+inline ValueNames names_of(RecurrentCell) { return kRecurrentCellNames; }
 /// The names of the optimizers' rules ("adam_step"), in the variant's order.
 inline ValueNames names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }
 

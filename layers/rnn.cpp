@@ -10,46 +10,20 @@
 #include <gradus/autograd/ops/linear_algebra.h>
 #include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/nn/image.h>
-#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/autograd/ops/shape.h>
 
 namespace gradus::nn {
 
 namespace {
 
-using detail::RecurrentState;
-using detail::RecurrentWeights;
-
-/// Computes one step. `from_input` is W x + b_ih (N, gates * hidden), which does not depend on the hidden state and is
-/// therefore computed for the whole sequence at once.
-RecurrentState next_state(detail::Cell cell, RNNNonlinearity nonlinearity, const Tensor& from_input,
-                          const RecurrentState& state, const RecurrentWeights& w) {
-  if (cell == detail::Cell::lstm) {
-    const auto [hidden, next_cell] = lstm_step(from_input, state.hidden, state.cell, w.w_hh, w.b_hh);
-    return {w.w_hr.defined() ? linear(hidden, w.w_hr) : hidden, next_cell};
-  }
-  const OpScope op(cell == detail::Cell::gru ? "gru_step" : "rnn_step", Loc{});
-  const auto gru = [](const Tensor& from_input, const Tensor& from_state, const Tensor& h) {
-    const TensorList x = chunk(from_input, 3, -1), u = chunk(from_state, 3, -1);
-    const Tensor reset = sigmoid(x[0] + u[0]), update = sigmoid(x[1] + u[1]);
-    const Tensor candidate = tanh(x[2] + reset * u[2]);
-    return candidate + update * (h - candidate);
-  };
-  const auto rnn = [&](const Tensor& from_input, const Tensor& from_state) {
-    const Tensor sum = from_input + from_state;
-    return nonlinearity == kReLU ? relu(sum) : tanh(sum);
-  };
-  const Tensor from_state = linear(state.hidden, w.w_hh, w.b_hh);
-  if (cell == detail::Cell::gru) return {composed(op, gru, from_input, from_state, state.hidden), {}};
-  return {composed(op, rnn, from_input, from_state), {}};
+RecurrentCell with_activation(RecurrentCell cell, RNNNonlinearity nonlinearity) {
+  return cell == RecurrentCell::rnn_tanh && nonlinearity == kReLU ? RecurrentCell::rnn_relu : cell;
 }
 
 void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
   const double bound = hidden_size > 0 ? 1 / std::sqrt(static_cast<double>(hidden_size)) : 0;
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
-
-int64_t gates_of(detail::Cell cell) { return cell == detail::Cell::lstm ? 4 : cell == detail::Cell::gru ? 3 : 1; }
 
 void check_nonlinearity(RNNNonlinearity nonlinearity) {
   GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
@@ -60,13 +34,12 @@ void check_nonlinearity(RNNNonlinearity nonlinearity) {
 
 namespace detail {
 
-void RecurrentBase::register_weights(Cell cell, const RNNOptions& options) {
+void RecurrentBase::register_weights(RecurrentCell cell, const RNNOptions& options) {
   check_nonlinearity(options.nonlinearity());
-  nonlinearity_ = options.nonlinearity();
-  register_weights(cell, LSTMOptions(options));
+  register_weights(with_activation(cell, options.nonlinearity()), LSTMOptions(options));
 }
 
-void RecurrentBase::register_weights(Cell cell, const LSTMOptions& options) {
+void RecurrentBase::register_weights(RecurrentCell cell, const LSTMOptions& options) {
   GRADUS_CHECK(options.input_size() > 0 && options.hidden_size() > 0 && options.num_layers() > 0, ValueError,
                "a recurrent layer needs positive sizes, got input_size ", options.input_size(), ", hidden_size ",
                options.hidden_size(), ", num_layers ", options.num_layers());
@@ -99,26 +72,9 @@ void RecurrentBase::register_weights(Cell cell, const LSTMOptions& options) {
 
 void RecurrentBase::reset_parameters() { fill_uniform(parameters(false), options_base.hidden_size()); }
 
-Tensor RecurrentBase::run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse,
-                                    RecurrentState* state) const {
-  if (cell_ == Cell::lstm && !weights.w_hr.defined()) {
-    const auto [hidden, last_cell] = lstm_sequence(input, state->hidden, state->cell, weights.w_ih, weights.w_hh,
-                                                   weights.b_ih, weights.b_hh, reverse);
-    *state = {hidden.select(0, reverse ? 0 : -1), last_cell};
-    return hidden;
-  }
-  const TensorList steps = unbind(linear(input, weights.w_ih, weights.b_ih));
-  TensorList outputs(steps.size());
-  for (size_t i = 0; i < steps.size(); ++i) {
-    const size_t t = reverse ? steps.size() - 1 - i : i;
-    *state = next_state(cell_, nonlinearity_, steps[t], *state, weights);
-    outputs[t] = state->hidden;
-  }
-  return stack(outputs);
-}
-
 std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, RecurrentState initial) {
-  const OpScope op(cell_ == Cell::lstm ? "lstm" : cell_ == Cell::gru ? "gru" : "rnn", Loc{});
+  const bool is_lstm = cell_ == RecurrentCell::lstm;
+  const OpScope op(is_lstm ? "lstm" : cell_ == RecurrentCell::gru ? "gru" : "rnn", Loc{});
   GRADUS_CHECK(x.dim() == 2 || x.dim() == 3, ShapeError, "a sequence has two or three dimensions, got x of shape ",
                x.sizes());
   GRADUS_CHECK(x.size(-1) == options_base.input_size(), ShapeError, "x of shape ", x.sizes(), " has ", x.size(-1),
@@ -137,9 +93,8 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
     return batched ? state : state.unsqueeze(1);
   };
   const TensorList hidden = unbind(prepared(initial.hidden, state_size, "an initial state"));
-  const TensorList cell = cell_ == Cell::lstm
-                              ? unbind(prepared(initial.cell, options_base.hidden_size(), "an initial cell state"))
-                              : TensorList();
+  const TensorList cell =
+      is_lstm ? unbind(prepared(initial.cell, options_base.hidden_size(), "an initial cell state")) : TensorList();
 
   TensorList last_hidden, last_cell;
   for (int64_t layer = 0; layer < options_base.num_layers(); ++layer) {
@@ -147,7 +102,7 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
     for (int64_t direction = 0; direction < directions(); ++direction) {
       const size_t index = static_cast<size_t>(layer * directions() + direction);
       RecurrentState state{hidden[index], cell.empty() ? Tensor() : cell[index]};
-      outputs.push_back(run_direction(input, weights_[index], direction == 1, &state));
+      outputs.push_back(recurrent_sequence(cell_, input, state, weights_[index], direction == 1, Loc{}));
       last_hidden.push_back(state.hidden);
       last_cell.push_back(state.cell);
     }
@@ -160,12 +115,12 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
   return {!batched ? input.squeeze(1) : options_base.batch_first() ? input.transpose(0, 1) : input, std::move(last)};
 }
 
-void CellBase::register_weights(Cell cell, const RNNCellOptions& options) {
+void CellBase::register_weights(RecurrentCell cell, const RNNCellOptions& options) {
   check_nonlinearity(options.nonlinearity());
   register_weights(cell, LSTMCellOptions(options.input_size(), options.hidden_size()).bias(options.bias()));
 }
 
-void CellBase::register_weights(Cell cell, const LSTMCellOptions& options) {
+void CellBase::register_weights(RecurrentCell cell, const LSTMCellOptions& options) {
   const int64_t input_size = options.input_size(), hidden_size = options.hidden_size();
   GRADUS_CHECK(input_size > 0 && hidden_size > 0, ValueError, "a recurrent cell needs positive sizes, got input_size ",
                input_size, " and hidden_size ", hidden_size);
@@ -192,12 +147,16 @@ Tensor CellBase::checked_state(const Tensor& x, const Tensor& state) const {
   return state;
 }
 
-RecurrentState CellBase::step(Cell cell, RNNNonlinearity nonlinearity, const Tensor& x, RecurrentState state) const {
-  const OpScope op(cell == Cell::lstm ? "lstm_cell" : cell == Cell::gru ? "gru_cell" : "rnn_cell", Loc{});
+RecurrentState CellBase::step(RecurrentCell cell, RNNNonlinearity nonlinearity, const Tensor& x,
+                              RecurrentState state) const {
+  const OpScope op(cell == RecurrentCell::lstm  ? "lstm_cell"
+                   : cell == RecurrentCell::gru ? "gru_cell"
+                                                : "rnn_cell",
+                   Loc{});
   state.hidden = checked_state(x, state.hidden);
-  if (cell == Cell::lstm) state.cell = checked_state(x, state.cell);
-  return next_state(cell, nonlinearity, linear(x, weight_ih, bias_ih), state,
-                    {weight_ih, weight_hh, bias_ih, bias_hh, {}});
+  if (cell == RecurrentCell::lstm) state.cell = checked_state(x, state.cell);
+  return recurrent_step(with_activation(cell, nonlinearity), linear(x, weight_ih, bias_ih), state,
+                        {weight_ih, weight_hh, bias_ih, bias_hh, {}});
 }
 
 }  // namespace detail
@@ -218,7 +177,7 @@ std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
                                                  const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
   const auto frame = enter();
   const auto [hx, cx] = hx_cx.value_or(std::tuple<Tensor, Tensor>());
-  detail::RecurrentState next = step(detail::Cell::lstm, kTanh, x, {hx, cx});
+  const RecurrentState next = step(RecurrentCell::lstm, kTanh, x, {hx, cx});
   return {next.hidden, next.cell};
 }
 

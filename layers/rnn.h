@@ -12,6 +12,7 @@
 #include <tuple>
 #include <vector>
 
+#include <gradus/autograd/ops/nn/sequence.h>
 #include <gradus/layers/layer.h>
 #include <gradus/layers/module/init.h>
 
@@ -82,17 +83,6 @@ struct GRUOptions : detail::RecurrentOptions<GRUOptions> {
 namespace detail {
 
 using RNNOptionsBase = LSTMOptions;
-enum class Cell : uint8_t { rnn, lstm, gru };
-
-/// The weights of one layer in one direction. Tensors that the layer does not have, such as biases with bias = false,
-/// are undefined.
-struct RecurrentWeights {
-  Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
-};
-/// Hidden state, and the cell state of an LSTM.
-struct RecurrentState {
-  Tensor hidden, cell;
-};
 
 /// Base of the recurrent layers. Parameters have PyTorch's names: weight_ih_l0 (gates * hidden, input), weight_hh_l0
 /// (gates * hidden, hidden), bias_ih_l0, bias_hh_l0, weight_hr_l0 (proj, hidden), then those of the reverse direction
@@ -110,25 +100,22 @@ class RecurrentBase : public Module {
   RNNOptionsBase options_base{0, 0};
 
  protected:
-  void register_weights(Cell cell, const LSTMOptions& options);
-  void register_weights(Cell cell, const RNNOptions& options);
-  void register_weights(Cell cell, const GRUOptions& options) { register_weights(cell, LSTMOptions(options)); }
+  void register_weights(RecurrentCell cell, const LSTMOptions& options);
+  void register_weights(RecurrentCell cell, const RNNOptions& options);
+  void register_weights(RecurrentCell cell, const GRUOptions& options) { register_weights(cell, LSTMOptions(options)); }
   /// Returns the outputs of the last layer and the final states of all layers.
   std::tuple<Tensor, RecurrentState> run(const Tensor& x, RecurrentState initial);
 
  private:
   int64_t directions() const { return options_base.bidirectional() ? 2 : 1; }
-  /// Runs one layer in one direction over input (L, N, features). Returns the outputs and updates the state.
-  Tensor run_direction(const Tensor& input, const RecurrentWeights& weights, bool reverse, RecurrentState* state) const;
 
-  Cell cell_ = Cell::rnn;
-  RNNNonlinearity nonlinearity_ = kTanh;
+  RecurrentCell cell_ = RecurrentCell::rnn_tanh;
   std::vector<RecurrentWeights> weights_;  // index: layer * directions() + direction
 };
 
 /// Base of all layers of this file. Base is RecurrentBase for sequences and CellBase for single steps; kCell is the
 /// kind of cell.
-template <class Derived, class Options, class Base, Cell kCell>
+template <class Derived, class Options, class Base, RecurrentCell kCell>
 struct CellLayer : Layer<Derived, Options, Base> {
   CellLayer(int64_t input_size, int64_t hidden_size) : CellLayer(Options(input_size, hidden_size)) {}
   explicit CellLayer(const Options& options_) : Layer<Derived, Options, Base>(options_) { CellLayer::reset(); }
@@ -136,7 +123,7 @@ struct CellLayer : Layer<Derived, Options, Base> {
 };
 
 /// RNN and GRU, which have no cell state.
-template <class Derived, class Options, Cell kCell>
+template <class Derived, class Options, RecurrentCell kCell>
 struct HiddenStateLayer : CellLayer<Derived, Options, RecurrentBase, kCell> {
   using CellLayer<Derived, Options, RecurrentBase, kCell>::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {}) {
@@ -151,11 +138,11 @@ struct HiddenStateLayer : CellLayer<Derived, Options, RecurrentBase, kCell> {
 /// Inputs: x (L, N, input_size), or (N, L, input_size) with batch_first, or (L, input_size); h0 (layers * directions,
 /// N, hidden_size), zeros if undefined. Results: (output (L, N, directions * hidden_size), hn in h0's shape). In
 /// output, the features of the forward direction come first.
-GRADUS_LAYER(RNN, HiddenStateLayer, RNNOptions, detail::Cell::rnn);
+GRADUS_LAYER(RNN, HiddenStateLayer, RNNOptions, RecurrentCell::rnn_tanh);
 
 /// Like RNN, with states (h0, c0), where c0 is (layers * directions, N, hidden_size). Results: (output, (hn, cn)). With
 /// proj_size, h0 and output have that size instead of hidden_size.
-struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase, detail::Cell::lstm> {
+struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase, RecurrentCell::lstm> {
   using CellLayer::CellLayer;
   std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
       const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0 = std::nullopt);
@@ -163,7 +150,7 @@ struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase
 GRADUS_MODULE(LSTM);
 
 /// Inputs and results as in RNN.
-GRADUS_LAYER(GRU, HiddenStateLayer, GRUOptions, detail::Cell::gru);
+GRADUS_LAYER(GRU, HiddenStateLayer, GRUOptions, RecurrentCell::gru);
 
 struct RNNCellOptions : detail::CellOptions<RNNCellOptions> {
   using CellOptions::CellOptions;
@@ -189,10 +176,10 @@ class CellBase : public Module {
   Tensor weight_ih, weight_hh, bias_ih, bias_hh;
 
  protected:
-  void register_weights(Cell cell, const RNNCellOptions& options);
-  void register_weights(Cell cell, const LSTMCellOptions& options);
+  void register_weights(RecurrentCell cell, const RNNCellOptions& options);
+  void register_weights(RecurrentCell cell, const LSTMCellOptions& options);
   /// Computes the next state. Undefined tensors of `state` are zeros; only an LSTM has a cell state.
-  RecurrentState step(Cell cell, RNNNonlinearity nonlinearity, const Tensor& x, RecurrentState state) const;
+  RecurrentState step(RecurrentCell cell, RNNNonlinearity nonlinearity, const Tensor& x, RecurrentState state) const;
 
  private:
   /// Checks x (N, input_size) or (input_size). Returns `state`, or zeros if `state` is undefined.
@@ -200,13 +187,13 @@ class CellBase : public Module {
 };
 
 /// RNNCell and GRUCell, which have no cell state.
-template <class Derived, class Options, Cell kCell>
+template <class Derived, class Options, RecurrentCell kCell>
 struct HiddenStateCell : CellLayer<Derived, Options, CellBase, kCell> {
   using CellLayer<Derived, Options, CellBase, kCell>::CellLayer;
   Tensor forward(const Tensor& x, const Tensor& hx = {}) {
     const auto frame = this->enter();
     RNNNonlinearity nonlinearity = kTanh;
-    if constexpr (kCell == Cell::rnn) nonlinearity = this->options.nonlinearity();
+    if constexpr (kCell == RecurrentCell::rnn_tanh) nonlinearity = this->options.nonlinearity();
     return this->step(kCell, nonlinearity, x, {hx, {}}).hidden;
   }
 };
@@ -215,10 +202,10 @@ struct HiddenStateCell : CellLayer<Derived, Options, CellBase, kCell> {
 
 /// Inputs: x (N, input_size) or (input_size), and hx (N, hidden_size) or (hidden_size), zeros if undefined. Returns the
 /// next hidden state.
-GRADUS_LAYER(RNNCell, HiddenStateCell, RNNCellOptions, detail::Cell::rnn);
+GRADUS_LAYER(RNNCell, HiddenStateCell, RNNCellOptions, RecurrentCell::rnn_tanh);
 
 /// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
-struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, detail::Cell::lstm> {
+struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, RecurrentCell::lstm> {
   using CellLayer::CellLayer;
   std::tuple<Tensor, Tensor> forward(const Tensor& x,
                                      const std::optional<std::tuple<Tensor, Tensor>>& hx_cx = std::nullopt);
@@ -226,7 +213,7 @@ struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::C
 GRADUS_MODULE(LSTMCell);
 
 /// Inputs and results as in RNNCell.
-GRADUS_LAYER(GRUCell, HiddenStateCell, GRUCellOptions, detail::Cell::gru);
+GRADUS_LAYER(GRUCell, HiddenStateCell, GRUCellOptions, RecurrentCell::gru);
 
 namespace utils::rnn {
 /// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include <gradus/core/formulas/recurrent_cell.h>
 #include <gradus/core/op_lists.h>
 
 namespace gradus::graph::onnx {
@@ -15,7 +16,7 @@ constexpr double kPi = 3.14159265358979323846;
 /// operators add a node to the model.
 struct Term {
   Term(Exporter* exporter_, std::string name_) : exporter(exporter_), name(std::move(name_)) {}
-  Term(double number_) : number(number_) {}  // NOLINT(google-explicit-constructor)
+  Term(double number_ = 0) : number(number_) {}  // NOLINT(google-explicit-constructor)
   /// The name of the value. A number becomes a constant of the model.
   std::string name_in(Exporter& model) const { return exporter ? name : model.number(number); }
 
@@ -35,6 +36,10 @@ Term operator+(const Term& a, const Term& b) { return op("Add", a, b); }
 Term operator-(const Term& a, const Term& b) { return op("Sub", a, b); }
 Term operator*(const Term& a, const Term& b) { return op("Mul", a, b); }
 Term operator/(const Term& a, const Term& b) { return op("Div", a, b); }
+
+Term relu(const Term& x) { return op("Relu", x); }
+Term tanh(const Term& x) { return op("Tanh", x); }
+Term logistic(const Term& x) { return op("Sigmoid", x); }
 
 Term cast(const Term& x, DType to) { return {x.exporter, x.exporter->cast(x.name, type_of(x), to)}; }
 /// x as float32 or float64, the types for which runtimes implement IsNaN and IsInf.
@@ -164,6 +169,16 @@ std::string Exporter::binary(BinaryOp op, const std::string& a, const std::strin
   if (type_ != DType::boolean || op == BinaryOp::eq) return node(found->second, {a, b});
   const std::string y = node(found->second, {cast(a, type_, DType::i32), cast(b, type_, DType::i32)});
   return is_predicate(op) ? y : cast(y, DType::i32, type_);
+}
+
+std::pair<std::string, std::string> Exporter::step_of(RecurrentCell kind, const Names& sums,
+                                                      const std::string& c_before) {
+  Term terms[4];
+  for (size_t k = 0; k < sums.size(); ++k) terms[k] = Term(this, sums[k]);
+  return scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+    const auto step = scalar::recurrent_cell<cell>(terms, Term(this, c_before));
+    return std::pair(step.c.name, step.h.name);
+  });
 }
 
 }  // namespace gradus::graph::onnx

@@ -38,8 +38,7 @@ void Exporter::run(Call& call) {
       {"pick", &Exporter::pick},
       {"softmax", &Exporter::softmax},
       {"normalize", &Exporter::normalize},
-      {"lstm_cell", &Exporter::lstm_cell},
-      {"lstm_sequence", &Exporter::lstm},
+      {"recurrent_sequence", &Exporter::recurrent},
       {"attention", &Exporter::attention},
       {"cross_entropy", &Exporter::cross_entropy},
       {"rgb_to_grayscale", &Exporter::grayscale},
@@ -235,16 +234,34 @@ void Exporter::normalize() {
     if (has(statistic)) write(statistic, "");
 }
 
-void Exporter::lstm_cell() {
-  const int64_t hidden = shape("c")[1];
-  const std::string sums =
-      model_.add(call_, "Split", {read("gates"), model_.add_sizes({hidden, hidden, hidden, hidden})}, {{"axis", 1}}, 4);
-  const std::string i = node("Sigmoid", {sums}), f = node("Sigmoid", {sums + ".1"});
-  const std::string g = node("Tanh", {sums + ".2"}), o = node("Sigmoid", {sums + ".3"});
-  const std::string c = node("Add", {node("Mul", {f, read("c_before")}), node("Mul", {i, g})});
-  write("gates", "");
-  write("c", c);
-  write("h", node("Mul", {o, node("Tanh", {c})}));
+// ONNX's LSTM computes a layer without a projection. All others are written step by step.
+void Exporter::recurrent() {
+  const auto cell = choice<RecurrentCell>("cell");
+  const bool is_lstm = cell == RecurrentCell::lstm, projected = has("w_hr");
+  if (is_lstm && !projected) return lstm();
+  type_ = dtype("gates");
+  const int64_t length = shape("gates")[0], size = shape("w_hh")[0] / gates_of(cell);
+  std::vector<Names> sums(static_cast<size_t>(length));
+  for (int64_t t = 0; t < length; ++t)
+    for (int k = 0; k < sums_of(cell); ++k)
+      sums[static_cast<size_t>(t)].push_back(values_.read(call_, at_step("gates", t, k * size, size)));
+  for (const char* written : {"gates", "outputs", "cells", "hidden"}) write(written, "");
+  const auto product = [&](const std::string& x, const char* w) { return node("Gemm", {x, read(w)}, {{"transB", 1}}); };
+  std::string h = read("h0"), c = is_lstm ? read("c0") : h;
+  for (int64_t i = 0; i < length; ++i) {
+    const int64_t t = value<bool>("reverse") ? length - 1 - i : i;
+    Names& all = sums[static_cast<size_t>(t)];
+    const std::string from_state =
+        model_.add(call_, "Split", {product(h, "w_hh"), model_.add_sizes(Dims::filled(gates_of(cell), size))},
+                   {{"axis", 1}}, gates_of(cell));
+    for (int k = 0; k < gates_of(cell); ++k)
+      all[static_cast<size_t>(k)] =
+          node("Add", {all[static_cast<size_t>(k)], k == 0 ? from_state : from_state + "." + std::to_string(k)});
+    std::tie(c, h) = step_of(cell, all, c);
+    if (projected) h = product(h, "w_hr");
+    values_.replace(operand("hidden"), at_step("hidden", t, 0, shape("hidden")[2]), h);
+    if (is_lstm && i + 1 == length) values_.replace(operand("cells"), at_step("cells", t, 0, size), c);
+  }
 }
 
 // ONNX's LSTM multiplies the input by w_ih itself. In gradus, an earlier `linear` call does this, so the node gets the
@@ -279,10 +296,17 @@ void Exporter::lstm() {
   write("hidden", node("Squeeze", {y, model_.add_sizes(1)}));
   // ONNX's LSTM outputs only the cell of the last step; the cells of other steps have no value in the model.
   write("cells", "");
-  Operand last = operand("cells");
-  last.offset += reverse ? 0 : static_cast<size_t>((length - 1) * batch * hidden) * size_of(last.layout.dtype);
-  last.layout.shape = {batch, hidden}, last.layout.strides = {hidden, 1};
-  values_.replace(operand("cells"), last, node("Squeeze", {y + ".2", axis_0}));
+  values_.replace(operand("cells"), at_step("cells", reverse ? 0 : length - 1, 0, hidden),
+                  node("Squeeze", {y + ".2", axis_0}));
+}
+
+// The rows and columns of a step's sums, states or outputs, (N, …), in an operand (L, N, …).
+Operand Exporter::at_step(const std::string& name, int64_t step, int64_t column, int64_t columns) const {
+  Operand part = operand(name);
+  StridedLayout& layout = part.layout;
+  part.offset += static_cast<size_t>(step * layout.strides[0] + column) * size_of(layout.dtype);
+  layout.shape = {layout.shape[1], columns}, layout.strides = {layout.strides[1], 1};
+  return part;
 }
 
 void Exporter::attention() {

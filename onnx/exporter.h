@@ -222,8 +222,11 @@ class Exporter {
   void max_pool();
   void resample();
   void normalize();
-  void lstm_cell();
+  void recurrent();
   void lstm();
+  Operand at_step(const std::string& name, int64_t step, int64_t column, int64_t columns) const;
+  /// Adds the nodes of a step of a cell. Returns the names of c and h.
+  std::pair<std::string, std::string> step_of(RecurrentCell cell, const Names& sums, const std::string& c_before);
   void attention();
 
   /// Numbers of the window's geometry for the height and the width, for example geometry("padding").

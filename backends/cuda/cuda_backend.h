@@ -86,13 +86,12 @@ class CudaBackend : public Backend {
   void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // sequence/recurrent.cu
-  void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
-  void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
-                          const MutableView& dgates) override;
-
-  // sequence/recurrent.cu
-  void lstm_sequence(const LstmArgs& args) override;
-  void lstm_sequence_backward(const LstmBackwardArgs& args) override;
+  void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
+                      const MutableView& h) override;
+  void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
+                               const View& c, const MutableView& dc, const MutableView& dgates) override;
+  void recurrent_sequence(const RecurrentArgs& args) override;
+  void recurrent_sequence_backward(const RecurrentBackwardArgs& args) override;
 
   // sequence/attention.cu
   void attention(const AttentionArgs& args) override;

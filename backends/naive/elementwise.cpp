@@ -1,8 +1,9 @@
-// Element-wise kernels: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h, applied to one
+// Element-wise kernels: the formulas of core/formulas (scalar_unary.h, scalar_binary.h, recurrent_cell.h), applied to one
 // element at a time.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>
+#include <gradus/core/formulas/recurrent_cell.h>
 #include <gradus/core/formulas/scalar_binary.h>
 #include <gradus/core/formulas/scalar_unary.h>
 
@@ -99,6 +100,39 @@ void NaiveBackend::where(const View& condition, const View& a, const View& b, co
     T* out = y.as<T>();
     for_each(y.shape, {&condition.strides, &a.strides, &b.strides, &y.strides},
              [&](const int64_t* at) { out[at[3]] = choose[at[0]] ? left[at[1]] : right[at[2]]; });
+  });
+}
+
+void NaiveBackend::recurrent_cell(RecurrentCell kind, const MutableView& gates, const View& c_before,
+                                  const MutableView& c, const MutableView& h) {
+  NaiveEvent event("recurrent_cell", {&gates, &c_before}, 25 * c.numel());
+  const int64_t next = c.shape[1] * gates.strides[1];  // from a gate to the next
+  scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+    for_each(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides}, [&](const int64_t* at) {
+      double sums[sums_of(cell)];
+      for (int k = 0; k < sums_of(cell); ++k) sums[k] = load(gates, at[1] + k * next);
+      const auto step = scalar::recurrent_cell<cell>(sums, load(c_before, at[2]));
+      for (int k = 0; k < sums_of(cell); ++k) store(gates, at[1] + k * next, step.gates[k]);
+      store(c, at[0], step.c), store(h, at[3], step.h);
+    });
+  });
+}
+
+void NaiveBackend::recurrent_cell_backward(RecurrentCell kind, const View& dh, const View& gates, const View& c_before,
+                                           const View& c, const MutableView& dc, const MutableView& dgates) {
+  NaiveEvent event("recurrent_cell_backward", {&dh, &gates}, 35 * c.numel());
+  const int64_t next = c.shape[1] * gates.strides[1], dnext = c.shape[1] * dgates.strides[1];
+  const Strides* const strides[] = {&dc.strides,    &dgates.strides,   &dh.strides,
+                                    &gates.strides, &c_before.strides, &c.strides};
+  scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+    for_each(c.shape, strides, [&](const int64_t* at) {
+      double active[sums_of(cell)];
+      for (int k = 0; k < sums_of(cell); ++k) active[k] = load(gates, at[3] + k * next);
+      const auto gradient = scalar::recurrent_cell_backward<cell>(active, load(c_before, at[4]), load(c, at[5]),
+                                                                  load(dh, at[2]), load(dc, at[0]));
+      for (int k = 0; k < sums_of(cell); ++k) store(dgates, at[1] + k * dnext, gradient.sums[k]);
+      store(dc, at[0], gradient.dc_before);
+    });
   });
 }
 

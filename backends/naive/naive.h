@@ -24,6 +24,10 @@ class NaiveBackend : public Backend {
   void binary_scalar(BinaryOp op, const View& a, const Scalar& scalar, bool scalar_first,
                      const MutableView& y) override;
   void where(const View& condition, const View& a, const View& b, const MutableView& y) override;
+  void recurrent_cell(RecurrentCell kind, const MutableView& gates, const View& c_before, const MutableView& c,
+                      const MutableView& h) override;
+  void recurrent_cell_backward(RecurrentCell kind, const View& dh, const View& gates, const View& c_before,
+                               const View& c, const MutableView& dc, const MutableView& dgates) override;
 
   // reduce.cpp
   void reduce(ReduceOp op, const View& x, uint32_t axes, const MutableView& y) override;

@@ -33,9 +33,9 @@ constexpr typename StepKernels<T>::template List<Rule...> step_kernels(
   KERNEL(sum) KERNEL(product) KERNEL(find) KERNEL(find_beyond) KERNEL(exp_sum)                                   \
   KERNEL(sum_about) KERNEL(squares_about) KERNEL(products_about) KERNEL(gradient_sums) KERNEL(affine)            \
   KERNEL(combine) KERNEL(lane_sums) KERNEL(lane_squares) KERNEL(lane_products) KERNEL(lane_affine)               \
-  KERNEL(lane_combine) KERNEL(choose) KERNEL(uniform) KERNEL(normal) KERNEL(lstm_cell)                           \
-  KERNEL(lstm_cell_backward) KERNEL(max_pool) KERNEL(max_pool_backward_2x2)                                      \
-  KERNEL(gather_columns) KERNEL(pool_columns) KERNEL(repeat_columns) KERNEL(weighted_sum)
+  KERNEL(lane_combine) KERNEL(choose) KERNEL(uniform) KERNEL(normal) KERNEL(max_pool)                            \
+  KERNEL(max_pool_backward_2x2) KERNEL(gather_columns) KERNEL(pool_columns)                                      \
+  KERNEL(repeat_columns) KERNEL(weighted_sum)
 // clang-format on
 
 template <class T>
@@ -45,6 +45,8 @@ constexpr Kernels<T> kernels_of_type() {
   table.tile_rows = kTileRows, table.pixel_rows = kPixelRows, table.dot_rows = kDotRows;
   table.steps = step_kernels<T>(static_cast<rules::All<StepKernels<T>::template List>*>(nullptr));
   table.max = extreme<T, true>, table.min = extreme<T, false>;
+  using enum RecurrentCell;
+  table.cells = kCellTable<T, rnn_tanh, rnn_relu, lstm, gru>;
   table.unary_ops = kUnaryTable<T>, table.binary_ops = kBinaryTable<T>;
 #define GRADUS_ENTRY(name) table.name = name<T>;
   GRADUS_KERNELS(GRADUS_ENTRY)

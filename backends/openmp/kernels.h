@@ -230,6 +230,15 @@ struct NhwcGradientArgs {
   int64_t x_row = 1;  ///< distance of two taps in x; for `depthwise`
 };
 
+/// One batch row of a step of a recurrent cell, and of its gradient (Backend::recurrent_cell): `size` elements of each
+/// operand, and of each gate.
+template <class T>
+struct RecurrentCellKernels {
+  void (*forward)(T* gates, const T* c_before, T* c, T* h, int64_t size) = nullptr;
+  void (*backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
+                   int64_t size) = nullptr;
+};
+
 /// The kernels of an operator: the formulas of core/formulas/scalar_unary.h and core/formulas/scalar_binary.h over
 /// contiguous elements. A kernel is null if the operator does not have it. Results may be in the same memory as an
 /// operand.
@@ -337,11 +346,7 @@ struct Kernels {
   /// normal() reads both pairs of the last Philox block.
   void (*uniform)(const uint64_t* pairs, int64_t count, double low, double high, T* y);
   void (*normal)(const uint64_t* pairs, int64_t count, double mean, double deviation, T* y);
-  /// One batch row of an LSTM step and of its gradient (Backend::lstm_cell): `size` elements of each operand, and four
-  /// times as many of the gates, in the order i, f, g, o.
-  void (*lstm_cell)(T* gates, const T* c_before, T* c, T* h, int64_t size);
-  void (*lstm_cell_backward)(const T* dh, const T* gates, const T* c_before, const T* c, T* dc, T* dgates,
-                             int64_t size);
+  const RecurrentCellKernels<T>* cells;  ///< in the order of RecurrentCell
   void (*max_pool)(const PoolArgs<T>&);
   /// The gradient of a plane of `width` columns for 2 x 2 windows with stride 2. If the number of rows or columns is
   /// odd, the last one is outside all windows and is not written. dy and indices are dense.

@@ -72,9 +72,10 @@ class OpenmpBackend final : public NaiveBackend {
   void normalize_backward(const NormalizeBackwardArgs& args) override;
 
   // sequence/recurrent.cpp
-  void lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) override;
-  void lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c, const MutableView& dc,
-                          const MutableView& dgates) override;
+  void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
+                      const MutableView& h) override;
+  void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
+                               const View& c, const MutableView& dc, const MutableView& dgates) override;
 
   // random/random.cpp
   void uniform(const MutableView& y, const RandomState& state, double low, double high) override;

@@ -1,5 +1,5 @@
-// Default bodies of the linear recurrence, of the LSTM cell, and of an LSTM over a sequence, whose steps are a matrix
-// product and a cell each.
+// Default bodies of the linear recurrence, and of recurrent layers over a sequence, whose steps are a matrix product and
+// a cell each.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
@@ -8,13 +8,6 @@ using namespace composites;
 using enum BinaryOp;
 
 namespace {
-
-// Columns [part H, (part + 1) H) of a matrix (N, 4 H).
-template <class AnyView>
-AnyView gate(const AnyView& gates, int part) {
-  const int64_t size = gates.shape[1] / 4;
-  return narrow(gates, 1, part * size, size);
-}
 
 // The part of (L, N, …) that belongs to step t.
 template <class AnyView>
@@ -51,68 +44,43 @@ void Backend::linear_recurrence(const View& a, const View& b, int axis, bool rev
   copy(sums, y);
 }
 
-void Backend::lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c, const MutableView& h) {
+void Backend::recurrent_sequence(const RecurrentArgs& args) {
   const Arithmetic math(*this);
-  Array active[4];
-  for (int k = 0; k < 4; ++k) {
-    active[k] = math(k == 2 ? UnaryOp::tanh : UnaryOp::sigmoid, math.widen(gate(View(gates), k)));
-    copy(active[k], gate(gates, k));
-  }
-  const auto& [i, f, g, o] = active;
-  const Array cell = math(add, math(mul, f, math.widen(c_before)), math(mul, i, g));
-  copy(cell, c);
-  copy(math(mul, o, math(UnaryOp::tanh, cell)), h);
-}
-
-void Backend::lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
-                                 const MutableView& dc, const MutableView& dgates) {
-  const Arithmetic math(*this);
-  Array active[4];
-  for (int k = 0; k < 4; ++k) active[k] = math.widen(gate(gates, k));
-  const auto& [i, f, g, o] = active;
-  const Array gradient = math.widen(dh), t = math(UnaryOp::tanh, math.widen(c));
-  const auto one_minus = [&](const Array& x) { return math(sub, 1, x); };
-  const Array through_h = math(mul, math(mul, gradient, o), one_minus(math(mul, t, t)));
-  const Array dcell = math(add, math.widen(dc), through_h);
-  copy(math(mul, math(mul, dcell, g), math(mul, i, one_minus(i))), gate(dgates, 0));
-  copy(math(mul, math(mul, dcell, math.widen(c_before)), math(mul, f, one_minus(f))), gate(dgates, 1));
-  copy(math(mul, math(mul, dcell, i), one_minus(math(mul, g, g))), gate(dgates, 2));
-  copy(math(mul, math(mul, gradient, t), math(mul, o, one_minus(o))), gate(dgates, 3));
-  copy(math(mul, dcell, f), dc);
-}
-
-void Backend::lstm_sequence(const LstmArgs& args) {
-  const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
-  // Copied to row-major order, because the matrix product of each step reads it.
-  const Array w = Arithmetic(*this).cast(transposed(w_hh), w_hh.dtype);
-  const Steps steps{gates.shape[0], reverse};
+  // Copied to row-major order, because the matrix products of each step read them.
+  const Array w_hh = math.cast(transposed(args.w_hh), args.w_hh.dtype);
+  const Array w_hr = args.w_hr ? math.cast(transposed(args.w_hr), args.w_hr.dtype) : Array();
+  const Steps steps{args.gates.shape[0], args.reverse};
   for (int64_t i = 0; i < steps.count; ++i) {
-    const MutableView sums = at_step(gates, steps[i]);
-    matmul(before(h0, hidden, steps, i), w, sums, /*accumulate=*/true);
-    lstm_cell(sums, before(c0, cells, steps, i), at_step(cells, steps[i]), at_step(hidden, steps[i]));
+    const MutableView sums = at_step(args.gates, steps[i]), output = at_step(args.outputs, steps[i]);
+    matmul(before(args.h0, args.hidden, steps, i), w_hh, narrow(sums, 1, 0, args.w_hh.shape[0]), /*accumulate=*/true);
+    recurrent_cell(args.cell, sums, before(args.c0, args.cells, steps, i), at_step(args.cells, steps[i]), output);
+    if (args.w_hr) matmul(output, w_hr, at_step(args.hidden, steps[i]), /*accumulate=*/false);
   }
 }
 
-void Backend::lstm_sequence_backward(const LstmBackwardArgs& args) {
-  const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
-  const Steps steps{gates.shape[0], reverse};
-  // sums[t] is the gradient of hidden state t: dhidden[t], plus the part that comes from step t + 1. Without dhidden
-  // only the second part exists, and dh0 holds it for one step at a time.
-  Array sums;
-  if (dhidden) {
-    sums = Array::empty(dhidden.shape, dhidden.dtype, dhidden.device);
-    copy(dhidden, sums);
-  } else {
-    fill(dh0, 0);
-  }
+void Backend::recurrent_sequence_backward(const RecurrentBackwardArgs& args) {
+  const int64_t batch = args.gates.shape[1], rows = args.w_hh.shape[0];
+  const auto scratch = [&](const Shape& shape) { return Array::empty(shape, args.gates.dtype, args.gates.device); };
+  const Steps steps{args.gates.shape[0], args.reverse};
+  // dhidden[t] is the gradient of hidden state t: args.dhidden[t], plus the part that comes from step t + 1.
+  const Array sums = args.w_hr ? Array() : scratch({steps.count, batch, args.w_hh.shape[1]});
+  const MutableView dhidden = args.w_hr ? args.dprojected : MutableView(sums);
+  if (args.dhidden) copy(args.dhidden, dhidden);
+  else fill(dhidden, 0);
+  const Array doutput = args.w_hr ? scratch(args.dc.shape) : Array();
+  const auto dsums = [&](int64_t i) { return narrow(at_step(View(args.dgates), steps[i]), 1, 0, rows); };
   for (int64_t i = steps.count - 1; i >= 0; --i) {
     const int64_t t = steps[i];
-    const MutableView dh = dhidden ? at_step(MutableView(sums), t) : dh0;
-    if (i + 1 < steps.count)
-      matmul(at_step(View(dgates), steps[i + 1]), w_hh, dh, /*accumulate=*/static_cast<bool>(dhidden));
-    lstm_cell_backward(dh, at_step(gates, t), before(c0, cells, steps, i), at_step(cells, t), dc, at_step(dgates, t));
+    const MutableView dh = at_step(dhidden, t);
+    if (i + 1 < steps.count) matmul(dsums(i + 1), args.w_hh, dh, /*accumulate=*/true);
+    if (args.w_hr) matmul(dh, args.w_hr, doutput, /*accumulate=*/false);
+    recurrent_cell_backward(args.cell, args.w_hr ? View(doutput) : View(dh), at_step(args.gates, t),
+                            before(args.c0, args.cells, steps, i), at_step(args.cells, t), args.dc,
+                            at_step(args.dgates, t));
   }
-  matmul(at_step(View(dgates), steps[0]), w_hh, dh0, /*accumulate=*/false);
+  const bool one_state = args.cell != RecurrentCell::lstm;
+  if (one_state) copy(args.dc, args.dh0);
+  matmul(dsums(0), args.w_hh, args.dh0, /*accumulate=*/one_state);
 }
 
 }  // namespace gradus

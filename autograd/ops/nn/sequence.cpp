@@ -12,6 +12,7 @@
 #include <gradus/autograd/ops/nn/dropout.h>
 #include <gradus/autograd/ops/reduce.h>
 #include <gradus/autograd/ops/shape.h>
+#include <gradus/core/formulas/recurrent_cell.h>
 #include <gradus/core/ops/nn/nn.h>
 
 namespace gradus {
@@ -260,51 +261,63 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
   return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p).transpose(1, 2).flatten(2);
 }
 
-// ---- LSTM ----
+// ---- Recurrent layers ----
 
 namespace {
 
-// lstm_sequence composed of differentiable operators, for second derivatives.
-TensorList lstm_by_steps(const TensorList& in, bool reverse) {
-  const TensorList steps = unbind(linear(in[0], in[3], in[5]));
+// recurrent_sequence composed of other operators, one step after another.
+Tensor sequence_by_steps(RecurrentCell cell, const Tensor& x, RecurrentState& state, const RecurrentWeights& weights,
+                         bool reverse) {
+  const TensorList steps = unbind(linear(x, weights.w_ih, weights.b_ih));
   TensorList hidden(steps.size());
-  Tensor h = in[1], c = in[2];
   for (size_t i = 0; i < steps.size(); ++i) {
     const size_t t = reverse ? steps.size() - 1 - i : i;
-    std::tie(h, c) = lstm_step(steps[t], h, c, in[4], in[6]);
-    hidden[t] = h;
+    state = recurrent_step(cell, steps[t], state, weights);
+    hidden[t] = state.hidden;
   }
-  return {stack(hidden), c};
+  return stack(hidden);
 }
 
-struct Lstm final : Node {
+struct Recurrent final : Node {
   Saved x{this, "x"}, h0{this, "h0"}, c0{this, "c0"}, w_ih{this, "w_ih"}, w_hh{this, "w_hh"};
-  Saved b_ih{this, "b_ih"}, b_hh{this, "b_hh"}, hidden{this, "hidden"}, cells{this, "cells"}, gates{this, "gates"};
+  Saved b_ih{this, "b_ih"}, b_hh{this, "b_hh"}, w_hr{this, "w_hr"}, hidden{this, "hidden"};
+  Saved cells{this, "cells"}, outputs{this, "outputs"}, gates{this, "gates"};
+  RecurrentCell cell = RecurrentCell::lstm;
   bool reverse = false;
 
+  // The second result is the last cell state of an LSTM. No one uses it of other cells.
   std::tuple<Array, Array> forward(const Array& X, const Array& H0, const Array& C0, const Array& W_ih,
-                                   const Array& W_hh, const Array& B_ih, const Array& B_hh, bool reverse) {
-    const ops::LstmStates states = ops::lstm(X, H0, C0, {W_ih, W_hh, B_ih, B_hh}, reverse);
+                                   const Array& W_hh, const Array& B_ih, const Array& B_hh, const Array& W_hr,
+                                   RecurrentCell kind, bool reversed) {
+    const ops::RecurrentStates states = ops::recurrent(kind, X, H0, C0, {W_ih, W_hh, B_ih, B_hh, W_hr}, reversed);
     if (!edges().empty()) {
-      Saved* const inputs[] = {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh};
+      Saved* const inputs[] = {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr};
       for (size_t i = 0; i < std::size(inputs); ++i) *inputs[i] = input(i);
-      hidden = own(states.hidden), cells = states.cells, gates = states.gates;
-      this->reverse = reverse;
+      hidden = own(states.hidden), gates = states.gates;
+      if (kind == RecurrentCell::lstm) cells = states.cells;
+      if (W_hr.defined()) outputs = states.outputs;
+      cell = kind, reverse = reversed;
     }
-    return {states.hidden, states.cells.select(0, reverse ? 0 : -1)};
+    return {states.hidden, states.cells.select(0, reversed ? 0 : -1)};
   }
 
   Grads backward_all(const Grads& dys) override {
     if (GradMode::is_enabled()) {
-      const auto by_steps = [&](const TensorList& inputs) { return lstm_by_steps(inputs, reverse); };
-      return differentiated(*this, {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh}, dys, by_steps);
+      const auto by_steps = [&](const TensorList& in) {
+        RecurrentState state{in[1], in[2]};
+        const Tensor all = sequence_by_steps(cell, in[0], state, {in[3], in[4], in[5], in[6], in[7]}, reverse);
+        return TensorList{all, state.cell};
+      };
+      return differentiated(*this, {&x, &h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr}, dys, by_steps);
     }
-    const ops::LstmGradients gradients =
-        ops::lstm_backward(detail::unwrap(dys[0]), detail::unwrap(dys[1]), x.array(), h0.array(), c0.array(),
-                           {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array()},
-                           {hidden.array(), cells.array(), gates.array()}, reverse, needs_grad(0));
-    const Array* const results[] = {&gradients.dx,    &gradients.dh0,   &gradients.dc0,  &gradients.dw_ih,
-                                    &gradients.dw_hh, &gradients.dbias, &gradients.dbias};
+    const bool is_lstm = cell == RecurrentCell::lstm, projected = w_hr.array().defined();
+    const ops::RecurrentGradients gradients = ops::recurrent_backward(
+        cell, detail::unwrap(dys[0]), detail::unwrap(dys[1]), x.array(), h0.array(), c0.array(),
+        {w_ih.array(), w_hh.array(), b_ih.array(), b_hh.array(), w_hr.array()},
+        {hidden.array(), (is_lstm ? cells : hidden).array(), (projected ? outputs : hidden).array(), gates.array()},
+        reverse, needs_grad(0));
+    const Array* const results[] = {&gradients.dx,    &gradients.dh0,   &gradients.dc0,   &gradients.dw_ih,
+                                    &gradients.dw_hh, &gradients.db_ih, &gradients.db_hh, &gradients.dw_hr};
     Grads wanted(std::size(results));
     for (size_t i = 0; i < wanted.size(); ++i)
       if (needs_grad(i)) wanted[i] = Tensor(*results[i]);
@@ -314,38 +327,61 @@ struct Lstm final : Node {
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
-                                     const Tensor& b_hh) {
-  OpScope op("lstm_step");
-  const auto next = [](const Tensor& from_input, const Tensor& from_state, const Tensor& c) {
-    const TensorList gates = chunk(from_input + from_state, 4, -1);
-    const Tensor input = sigmoid(gates[0]), forget = sigmoid(gates[1]), output = sigmoid(gates[3]);
-    const Tensor cell = forget * c + input * tanh(gates[2]);
-    return std::tuple{output * tanh(cell), cell};
+// The sigmoid of a cell's formula.
+static Tensor logistic(const Tensor& x) { return sigmoid(x); }
+
+RecurrentState recurrent_step(RecurrentCell kind, const Tensor& from_input, const RecurrentState& state,
+                              const RecurrentWeights& weights) {
+  const bool is_lstm = kind == RecurrentCell::lstm, is_gru = kind == RecurrentCell::gru;
+  OpScope op(is_lstm ? "lstm_step" : is_gru ? "gru_step" : "rnn_step");
+  const Tensor from_state = linear(state.hidden, weights.w_hh, weights.b_hh);
+  const auto step = [&](const Tensor& x, const Tensor& u, const Tensor& before) {
+    TensorList sums = chunk(x + u, gates_of(kind), -1);
+    if (is_gru) sums[2] = chunk(u, 3, -1)[2], sums.push_back(chunk(x, 3, -1)[2]);
+    return scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+      const auto next = scalar::recurrent_cell<cell>(sums.data(), before);
+      return std::tuple{next.h, next.c};
+    });
   };
-  return composed(op, next, from_input, linear(h, w_hh, b_hh), c);
+  // The formula of an RNN does not use the state, whose type must not decide on that of the result.
+  const Tensor& before = is_lstm ? state.cell : is_gru ? state.hidden : from_state;
+  const auto [h, c] = composed(op, step, from_input, from_state, before);
+  return {weights.w_hr.defined() ? linear(h, weights.w_hr) : h, is_lstm ? c : Tensor()};
 }
 
-std::tuple<Tensor, Tensor> lstm_sequence(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih,
-                                         const Tensor& w_hh, const Tensor& b_ih, const Tensor& b_hh, bool reverse,
-                                         Loc where) {
-  OpScope op("lstm", where);
+Tensor recurrent_sequence(RecurrentCell cell, const Tensor& x, RecurrentState& state, const RecurrentWeights& weights,
+                          bool reverse, Loc where) {
+  const auto& [w_ih, w_hh, b_ih, b_hh, w_hr] = weights;
+  const auto& [h0, c0] = std::as_const(state);
+  const bool is_lstm = cell == RecurrentCell::lstm;
+  OpScope op(is_lstm ? "lstm" : cell == RecurrentCell::gru ? "gru" : "rnn", where);
   GRADUS_CHECK(x.dim() == 3 && x.size(0) > 0, ShapeError, "x must be (L, N, I) with steps, got shape ", x.sizes());
-  GRADUS_CHECK(w_ih.dim() == 2 && w_ih.size(0) % 4 == 0 && w_ih.size(1) == x.size(2), ShapeError, "w_ih must be (4 H, ",
-               x.size(2), ") for x of shape ", x.sizes(), ", got shape ", w_ih.sizes());
-  const int64_t size = w_ih.size(0) / 4;
+  const int64_t count = gates_of(cell);
+  GRADUS_CHECK(w_ih.dim() == 2 && w_ih.size(0) % count == 0 && w_ih.size(1) == x.size(2), ShapeError, "w_ih must be (",
+               count, " H, ", x.size(2), ") for x of shape ", x.sizes(), ", got shape ", w_ih.sizes());
+  const int64_t size = w_ih.size(0) / count;
   const auto check = [](const Tensor& tensor, const Shape& wanted, const char* name) {
     GRADUS_CHECK(tensor.sizes() == wanted, ShapeError, name, " must be ", wanted, ", got shape ", tensor.sizes());
   };
-  check(w_hh, {4 * size, size}, "w_hh");
-  check(h0, {x.size(1), size}, "h0");
-  check(c0, {x.size(1), size}, "c0");
+  const int64_t state_size = w_hr.defined() && w_hr.dim() == 2 ? w_hr.size(0) : size;
+  GRADUS_CHECK(is_lstm || !w_hr.defined(), ValueError, "only an LSTM projects its outputs");
+  if (w_hr.defined()) check(w_hr, {state_size, size}, "w_hr");
+  check(w_hh, {count * size, state_size}, "w_hh");
+  check(h0, {x.size(1), state_size}, "h0");
+  if (is_lstm) check(c0, {x.size(1), size}, "c0");
   GRADUS_CHECK(b_ih.defined() == b_hh.defined(), ValueError, "give both biases or none");
-  if (b_ih.defined()) check(b_ih, {4 * size}, "b_ih"), check(b_hh, {4 * size}, "b_hh");
-  for (const Tensor* tensor : {&h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh})
+  if (b_ih.defined()) check(b_ih, {count * size}, "b_ih"), check(b_hh, {count * size}, "b_hh");
+  // Where autocast casts products but not this operator, each step promotes its types as PyTorch does.
+  const DeviceType device = x.device().type();
+  if (amp::Autocast::is_enabled(device) && amp::cast_rule(device, op.name()) == amp::CastRule::none)
+    return sequence_by_steps(cell, x, state, weights, reverse);
+  for (const Tensor* tensor : {&h0, &c0, &w_ih, &w_hh, &b_ih, &b_hh, &w_hr})
     GRADUS_CHECK(!tensor->defined() || op.type_of(*tensor) == op.type_of(x), DTypeError, "x is ", x.dtype(),
                  " but another argument ", tensor->dtype());
-  return apply<Lstm>(op, x, h0, c0, w_ih, w_hh, b_ih, b_hh, reverse);
+  const auto [hidden, last_cell] =
+      apply<Recurrent>(op, x, h0, is_lstm ? c0 : Tensor(), w_ih, w_hh, b_ih, b_hh, w_hr, cell, reverse);
+  state = {hidden.select(0, reverse ? 0 : -1), is_lstm ? last_cell : Tensor()};
+  return hidden;
 }
 
 }  // namespace gradus

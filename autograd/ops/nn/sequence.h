@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include <gradus/autograd/tensor.h>
+#include <gradus/core/element_ops.h>
 
 namespace gradus {
 
@@ -30,17 +31,23 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
 Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask = {}, double dropout_p = 0,
                       Loc where = Loc::current());
 
-/// One step of an LSTM. `from_input` (N, 4 H) is W x + b_ih; h (N, P) and c (N, H) are the previous states, where w_hh
-/// is (4 H, P); P differs from H if the LSTM projects its hidden states. Returns the new h, before any projection, and
-/// the new c, both (N, H). b_hh may be undefined.
-std::tuple<Tensor, Tensor> lstm_step(const Tensor& from_input, const Tensor& h, const Tensor& c, const Tensor& w_hh,
-                                     const Tensor& b_hh);
+/// The weights of a recurrent layer in one direction, whose cell has G gates: w_ih (G H, I), w_hh (G H, P), biases
+/// (G H), both defined or both undefined, and for an LSTM w_hr (P, H), which projects the outputs; without it, P = H.
+/// The gates are in the order i, f, g, o (LSTM) or r, z, n (GRU).
+struct RecurrentWeights {
+  Tensor w_ih, w_hh, b_ih, b_hh, w_hr;
+};
+/// Hidden state (N, P), and the cell state (N, H) of an LSTM.
+struct RecurrentState {
+  Tensor hidden, cell;
+};
 
-/// Runs an LSTM in one direction over x (L, N, I) from h0 and c0 (N, H). Returns the hidden states (L, N, H) and the
-/// last cell state (N, H). w_ih (4 H, I) and w_hh (4 H, H) contain the gates in the order i, f, g, o; the biases (4 H)
-/// are both defined or both undefined. `reverse` runs from the last step to the first.
-std::tuple<Tensor, Tensor> lstm_sequence(const Tensor& x, const Tensor& h0, const Tensor& c0, const Tensor& w_ih,
-                                         const Tensor& w_hh, const Tensor& b_ih = {}, const Tensor& b_hh = {},
-                                         bool reverse = false, Loc where = Loc::current());
+/// One step, composed of other operators. `from_input` (N, G H) is W x + b_ih. Returns the next state.
+RecurrentState recurrent_step(RecurrentCell cell, const Tensor& from_input, const RecurrentState& state,
+                              const RecurrentWeights& weights);
+/// Runs a recurrent layer in one direction over x (L, N, I), from the last step to the first if `reverse`. Returns the
+/// hidden states (L, N, P), and replaces `state` by the last state.
+Tensor recurrent_sequence(RecurrentCell cell, const Tensor& x, RecurrentState& state, const RecurrentWeights& weights,
+                          bool reverse = false, Loc where = Loc::current());
 
 }  // namespace gradus

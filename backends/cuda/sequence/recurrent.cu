@@ -11,13 +11,13 @@
 //   the next step's operands from global memory.
 // Deterministic: sums over lanes are fixed trees.
 //
-// The element-wise part of a step of an LSTM, after the matrix products, and its gradient:
-//   c = f c_before + i g,  h = o tanh(c);  i, f, o = sigmoid and g = tanh of the sums in `gates` (N, 4 H).
+// The element-wise part of a step of a recurrent cell, after the matrix products, and its gradient; the formulas are in
+// core/formulas/recurrent_cell.h.
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop over cells (for_each).  Block: 256 threads; a thread
 // computes one cell a step.  Deterministic: cells are independent of each other.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
-#include <gradus/core/formulas/lstm_cell.h>
+#include <gradus/core/formulas/recurrent_cell.h>
 #include <gradus/core/formulas/scalar_unary.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
@@ -260,31 +260,34 @@ LstmPlan plan_of(const View& states, bool is_contiguous, bool backward) {
 
 }  // namespace
 
-void CudaBackend::lstm_sequence(const LstmArgs& args) {
-  const auto& [gates, w_hh, h0, c0, reverse, cells, hidden] = args;
+// Other cells, and projections, are computed one step after the other.
+void CudaBackend::recurrent_sequence(const RecurrentArgs& args) {
+  const auto& [cell, gates, w_hh, w_hr, h0, c0, reverse, cells, outputs, hidden] = args;
+  if (cell != RecurrentCell::lstm || w_hr) return Backend::recurrent_sequence(args);
   const LstmPlan plan = plan_of(hidden, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}), false);
-  if (plan.algorithm == &kLstmSteps) return Backend::lstm_sequence(args);
-  EventScope event("lstm_sequence", "cuda", plan.algorithm->name, {&gates, &w_hh},
+  if (plan.algorithm == &kLstmSteps) return Backend::recurrent_sequence(args);
+  EventScope event("recurrent_sequence", "cuda", plan.algorithm->name, {&gates, &w_hh},
                    2 * gates.numel() * hidden.shape[2] + 25 * cells.numel(), plan.algorithm->reason);
   visit_narrow(gates.dtype, [&]<class T>() {
-    Launch(gates.device)
+    Launch(args.gates.device)
         .with({.cluster = kLstmBlocks}, lstm::sequence_kernel<T>, plan.blocks, lstm::kBlockThreads,
-              sizes_of(hidden.shape, reverse), gates.as<T>(), w_hh.as<T>(), h0.as<T>(), c0.as<T>(), cells.as<T>(),
-              hidden.as<T>());
+              sizes_of(args.hidden.shape, args.reverse), args.gates.as<T>(), args.w_hh.as<T>(), args.h0.as<T>(),
+              args.c0.as<T>(), args.cells.as<T>(), args.hidden.as<T>());
   });
 }
 
-void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
-  const auto& [dhidden, gates, w_hh, c0, cells, reverse, dc, dgates, dh0] = args;
+void CudaBackend::recurrent_sequence_backward(const RecurrentBackwardArgs& args) {
+  const auto& [cell, dhidden, gates, w_hh, w_hr, c0, cells, reverse, dc, dgates, dprojected, dh0] = args;
+  if (cell != RecurrentCell::lstm || w_hr) return Backend::recurrent_sequence_backward(args);
   const LstmPlan plan = plan_of(cells, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}), true);
-  if (plan.algorithm == &kLstmSteps) return Backend::lstm_sequence_backward(args);
-  EventScope event("lstm_sequence_backward", "cuda", plan.algorithm->name, {&gates, &w_hh},
+  if (plan.algorithm == &kLstmSteps) return Backend::recurrent_sequence_backward(args);
+  EventScope event("recurrent_sequence_backward", "cuda", plan.algorithm->name, {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel(), plan.algorithm->reason);
   visit_narrow(gates.dtype, [&]<class T>() {
-    Launch(gates.device)
+    Launch(args.gates.device)
         .with({.cluster = kLstmBlocks}, lstm::sequence_backward_kernel<T>, plan.blocks, lstm::kBlockThreads,
-              sizes_of(cells.shape, reverse), dhidden.as<T>(), gates.as<T>(), w_hh.as<T>(), c0.as<T>(), cells.as<T>(),
-              dc.as<T>(), dgates.as<T>(), dh0.as<T>());
+              sizes_of(args.cells.shape, args.reverse), args.dhidden.as<T>(), args.gates.as<T>(), args.w_hh.as<T>(),
+              args.c0.as<T>(), args.cells.as<T>(), args.dc.as<T>(), args.dgates.as<T>(), args.dh0.as<T>());
   });
 }
 
@@ -293,7 +296,7 @@ void CudaBackend::lstm_sequence_backward(const LstmBackwardArgs& args) {
 namespace {
 
 // Computes a cell. `at` has the offsets in c, gates, c_before and h. `gate` is the stride from one gate to the next.
-template <class T>
+template <class T, RecurrentCell cell>
 struct Cell {
   int64_t gate;
   T* gates;
@@ -301,57 +304,65 @@ struct Cell {
   T *c, *h;
 
   __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
-    const auto number = [](T x) { return static_cast<compute_t<T>>(x); };
-    T* const sums = gates + at[1];
-    const auto cell = scalar::lstm_cell(number(sums[0]), number(sums[gate]), number(sums[2 * gate]),
-                                        number(sums[3 * gate]), number(c_before[at[2]]));
-    for (int k = 0; k < 4; ++k) sums[k * gate] = static_cast<T>(cell.gates[k]);
-    c[at[0]] = static_cast<T>(cell.c), h[at[3]] = static_cast<T>(cell.h);
+    using Number = compute_t<T>;
+    Number sums[sums_of(cell)];
+    for (int k = 0; k < sums_of(cell); ++k) sums[k] = static_cast<Number>(gates[at[1] + k * gate]);
+    const auto step = scalar::recurrent_cell<cell>(sums, static_cast<Number>(c_before[at[2]]));
+    for (int k = 0; k < sums_of(cell); ++k) gates[at[1] + k * gate] = static_cast<T>(step.gates[k]);
+    c[at[0]] = static_cast<T>(step.c), h[at[3]] = static_cast<T>(step.h);
   }
 };
 
 // Computes the gradients of a cell. `at` has the offsets in dc, dgates, dh, gates, c_before and c.
-template <class T>
+template <class T, RecurrentCell cell>
 struct CellBackward {
   int64_t gate, dgate;
   const T *dh, *gates, *c_before, *c;
   T *dc, *dgates;
 
   __device__ void operator()(uint32_t, const int64_t (&at)[6]) const {
-    const auto number = [](T x) { return static_cast<compute_t<T>>(x); };
-    const T* const active = gates + at[3];
-    const auto gradient = scalar::lstm_cell_backward(number(active[0]), number(active[gate]), number(active[2 * gate]),
-                                                     number(active[3 * gate]), number(c_before[at[4]]),
-                                                     number(c[at[5]]), number(dh[at[2]]), number(dc[at[0]]));
-    for (int k = 0; k < 4; ++k) dgates[at[1] + k * dgate] = static_cast<T>(gradient.sums[k]);
+    using Number = compute_t<T>;
+    const auto number = [](T x) { return static_cast<Number>(x); };
+    Number active[sums_of(cell)];
+    for (int k = 0; k < sums_of(cell); ++k) active[k] = number(gates[at[3] + k * gate]);
+    const auto gradient = scalar::recurrent_cell_backward<cell>(active, number(c_before[at[4]]), number(c[at[5]]),
+                                                                number(dh[at[2]]), number(dc[at[0]]));
+    for (int k = 0; k < sums_of(cell); ++k) dgates[at[1] + k * dgate] = static_cast<T>(gradient.sums[k]);
     dc[at[0]] = static_cast<T>(gradient.dc_before);
   }
 };
 
+const char* name_of(RecurrentCell cell) { return kRecurrentCellNames[static_cast<size_t>(cell)]; }
+
 }  // namespace
 
-void CudaBackend::lstm_cell(const MutableView& gates, const View& c_before, const MutableView& c,
-                            const MutableView& h) {
-  EventScope event("lstm_cell", "cuda", "cells", {&gates, &c_before}, 25 * c.numel());
+void CudaBackend::recurrent_cell(RecurrentCell kind, const MutableView& gates, const View& c_before,
+                                 const MutableView& c, const MutableView& h) {
+  EventScope event("recurrent_cell", "cuda", name_of(kind), {&gates, &c_before}, 25 * c.numel());
   const Nest<4> nest(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides});
   visit_floating(c.dtype, [&]<class T>() {
-    for_each(Launch(c.device), nest, [&](const int64_t* base) {
-      return Cell<T>{c.shape[1] * gates.strides[1], gates.as<T>() + base[1], c_before.as<T>() + base[2],
-                     c.as<T>() + base[0], h.as<T>() + base[3]};
+    scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+      for_each(Launch(c.device), nest, [&](const int64_t* base) {
+        return Cell<T, cell>{c.shape[1] * gates.strides[1], gates.as<T>() + base[1], c_before.as<T>() + base[2],
+                             c.as<T>() + base[0], h.as<T>() + base[3]};
+      });
     });
   });
 }
 
-void CudaBackend::lstm_cell_backward(const View& dh, const View& gates, const View& c_before, const View& c,
-                                     const MutableView& dc, const MutableView& dgates) {
-  EventScope event("lstm_cell_backward", "cuda", "cells", {&dh, &gates}, 35 * c.numel());
+void CudaBackend::recurrent_cell_backward(RecurrentCell kind, const View& dh, const View& gates, const View& c_before,
+                                          const View& c, const MutableView& dc, const MutableView& dgates) {
+  EventScope event("recurrent_cell_backward", "cuda", name_of(kind), {&dh, &gates}, 35 * c.numel());
   const Nest<6> nest(c.shape,
                      {&dc.strides, &dgates.strides, &dh.strides, &gates.strides, &c_before.strides, &c.strides});
   visit_floating(c.dtype, [&]<class T>() {
-    for_each(Launch(c.device), nest, [&](const int64_t* base) {
-      return CellBackward<T>{c.shape[1] * gates.strides[1], c.shape[1] * dgates.strides[1], dh.as<T>() + base[2],
-                             gates.as<T>() + base[3],       c_before.as<T>() + base[4],     c.as<T>() + base[5],
-                             dc.as<T>() + base[0],          dgates.as<T>() + base[1]};
+    scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+      for_each(Launch(c.device), nest, [&](const int64_t* base) {
+        return CellBackward<T, cell>{c.shape[1] * gates.strides[1], c.shape[1] * dgates.strides[1],
+                                     dh.as<T>() + base[2],          gates.as<T>() + base[3],
+                                     c_before.as<T>() + base[4],    c.as<T>() + base[5],
+                                     dc.as<T>() + base[0],          dgates.as<T>() + base[1]};
+      });
     });
   });
 }

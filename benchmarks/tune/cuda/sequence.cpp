@@ -169,21 +169,21 @@ class LstmOperands final : public CudaOperands {
     cuda::set_matmul_allow_tf32(problem_.tf32);  // of the process; one thread at a time has the device
     if (!problem_.backward) forward();
     else
-      backend("cuda").lstm_sequence_backward({.dhidden = dhidden_,
-                                              .gates = gates_,
-                                              .w_hh = w_,
-                                              .c0 = c0_,
-                                              .cells = cells_,
-                                              .dc = dc_,
-                                              .dgates = dgates_,
-                                              .dh0 = dh0_});
+      backend("cuda").recurrent_sequence_backward({.dhidden = dhidden_,
+                                                   .gates = gates_,
+                                                   .w_hh = w_,
+                                                   .c0 = c0_,
+                                                   .cells = cells_,
+                                                   .dc = dc_,
+                                                   .dgates = dgates_,
+                                                   .dh0 = dh0_});
     return true;
   }
 
  private:
   void forward() {
-    backend("cuda").lstm_sequence(
-        {.gates = gates_, .w_hh = w_, .h0 = h0_, .c0 = c0_, .cells = cells_, .hidden = hidden_});
+    backend("cuda").recurrent_sequence(
+        {.gates = gates_, .w_hh = w_, .h0 = h0_, .c0 = c0_, .cells = cells_, .outputs = hidden_, .hidden = hidden_});
   }
 
   const LstmProblem problem_;

@@ -1,5 +1,5 @@
 // Operators of neural networks on arrays, without gradients: convolution, pooling, normalisation, losses, attention,
-// LSTM, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The formulas are
+// recurrent layers, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The formulas are
 // in core/backend.h and core/kernel_args.h.
 #pragma once
 
@@ -155,7 +155,7 @@ std::tuple<Array, Array> dropout(const Array& x, double p, Generator& generator 
 /// dy * mask / (1 - p)
 Array dropout_backward(const Array& dy, const Array& mask, double p);
 
-// ---- Attention and LSTM (sequence.cpp) ----
+// ---- Attention and recurrent layers (sequence.cpp) ----
 /// The result (N, H, L, V) of attention and what its gradient needs: the softmax weights (N, H, L, S) and, with
 /// dropout, a boolean mask that is true where a weight was kept.
 struct AttentionResult {
@@ -171,28 +171,30 @@ AttentionResult attention(const Array& q, const Array& k, const Array& v, const 
 void attention_backward(const Array& dy, const Array& q, const Array& k, const Array& v, const AttentionResult& result,
                         const AttentionRule& rule, const Array& dq, const Array& dk, const Array& dv);
 
-/// The weights of one direction of an LSTM: w_ih (4 H, I), w_hh (4 H, H), and biases (4 H) that are both defined or
-/// both undefined. The gates are in PyTorch's order i, f, g, o.
-struct LstmWeights {
-  const Array &w_ih, &w_hh, &b_ih, &b_hh;
+/// The weights of a recurrent layer in one direction, for gates_of(cell) = G gates and states of P elements: w_ih
+/// (G H, I), w_hh (G H, P), biases (G H) that are both defined or both undefined, and w_hr (P, H), which projects the
+/// outputs of an LSTM; without it, P = H. The gates are in PyTorch's order: i, f, g, o or r, z, n.
+struct RecurrentWeights {
+  const Array &w_ih, &w_hh, &b_ih, &b_hh, &w_hr;
 };
-/// The hidden states (L, N, H) and, for backward, the cell states (L, N, H) and the gates (L, N, 4 H) of all steps.
-struct LstmStates {
-  Array hidden, cells, gates;
+/// The results of all steps; see RecurrentArgs. Members that the cell does not have are the same array as `hidden`.
+struct RecurrentStates {
+  Array hidden, cells, outputs, gates;
 };
-/// Runs an LSTM over x (L, N, I) from the states h0 and c0 (N, H); with `reverse`, from the last step to the first. The
-/// products of x with w_ih are computed for all steps at once.
-LstmStates lstm(const Array& x, const Array& h0, const Array& c0, const LstmWeights& weights, bool reverse);
+/// Runs a recurrent layer over x (L, N, I) from the states h0 (N, P) and, for an LSTM, c0 (N, H); with `reverse`, from
+/// the last step to the first. The products of x with w_ih are computed for all steps at once.
+RecurrentStates recurrent(RecurrentCell cell, const Array& x, const Array& h0, const Array& c0,
+                          const RecurrentWeights& weights, bool reverse);
 
-/// Gradients of lstm with respect to its arguments. dbias is the gradient of b_ih and also that of b_hh.
-struct LstmGradients {
-  Array dx, dh0, dc0, dw_ih, dw_hh, dbias;
+/// Gradients of `recurrent` with respect to its arguments.
+struct RecurrentGradients {
+  Array dx, dh0, dc0, dw_ih, dw_hh, db_ih, db_hh, dw_hr;
 };
-/// Takes the gradients of the hidden states and of the last cell state (N, H), either of which may be undefined.
+/// Takes the gradients of the hidden states and of an LSTM's last cell state (N, H), either of which may be undefined.
 /// Computes dx only if `need_dx`.
-LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const Array& x, const Array& h0,
-                            const Array& c0, const LstmWeights& weights, const LstmStates& states, bool reverse,
-                            bool need_dx);
+RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, const Array& dlast_cell, const Array& x,
+                                      const Array& h0, const Array& c0, const RecurrentWeights& weights,
+                                      const RecurrentStates& states, bool reverse, bool need_dx);
 
 // ---- Optimizer steps and loss scaling (optimizer.cpp) ----
 /// One parameter of an optimizer step, its gradient and the state arrays that the rule needs.

@@ -46,40 +46,75 @@ void attention_backward(const Array& dy, const Array& q, const Array& k, const A
 // (L, N, C) reshaped to (L N, C).
 static Array flat(const Array& x) { return contiguous(x).view({x.shape()[0] * x.shape()[1], x.shape()[2]}); }
 
-LstmStates lstm(const Array& x, const Array& h0, const Array& c0, const LstmWeights& weights, bool reverse) {
-  const Shape shape = {x.shape()[0], x.shape()[1], h0.shape()[1]};
-  const Array bias = weights.b_ih.defined() ? binary(add, weights.b_ih, weights.b_hh) : Array();
-  const auto states_like = [&] { return x.new_empty(shape); };
-  LstmStates states{states_like(), states_like(), linear(x, weights.w_ih, bias)};
-  backend_of(x).lstm_sequence({states.gates, weights.w_hh, h0, c0, reverse, states.cells, states.hidden});
+RecurrentStates recurrent(RecurrentCell cell, const Array& x, const Array& h0, const Array& c0,
+                          const RecurrentWeights& weights, bool reverse) {
+  check_same_device({&x, &h0, &c0, &weights.w_ih, &weights.w_hh, &weights.b_ih, &weights.b_hh, &weights.w_hr});
+  const int64_t length = x.shape()[0], batch = x.shape()[1], rows = weights.w_hh.shape()[0];
+  const int64_t size = rows / gates_of(cell);
+  const bool is_lstm = cell == RecurrentCell::lstm, is_gru = cell == RecurrentCell::gru;
+  const bool biased = weights.b_ih.defined(), projected = weights.w_hr.defined();
+  Backend& backend = backend_of(x);
+  Array bias = biased ? binary(add, weights.b_ih, weights.b_hh) : Array();
+  // The reset gate applies to the candidate's second bias, so that this bias belongs to the sum over the hidden state.
+  if (is_gru && biased) bias = cat({bias.slice(0, 0, 2 * size), weights.b_ih.slice(0, 2 * size, rows)}, 0);
+  RecurrentStates states;
+  states.gates = linear(x, weights.w_ih, bias);
+  if (is_gru) {
+    const Array second = biased ? weights.b_hh.slice(0, 2 * size, rows) : zeros({size}, x.dtype(), x.device());
+    states.gates = cat({states.gates.slice(2, 0, 2 * size), second.expand({length, batch, size}),
+                        states.gates.slice(2, 2 * size, rows)},
+                       2);
+  }
+  // An RNN's only gate is its hidden state.
+  states.hidden = is_lstm || is_gru ? x.new_empty({length, batch, h0.shape()[1]}) : states.gates;
+  states.cells = is_lstm ? x.new_empty({length, batch, size}) : states.hidden;
+  states.outputs = projected ? x.new_empty({length, batch, size}) : states.hidden;
+  backend.recurrent_sequence({cell, states.gates, weights.w_hh, weights.w_hr, h0, is_lstm ? c0 : h0, reverse,
+                              states.cells, states.outputs, states.hidden});
   return states;
 }
 
-LstmGradients lstm_backward(const Array& dhidden, const Array& dlast_cell, const Array& x, const Array& h0,
-                            const Array& c0, const LstmWeights& weights, const LstmStates& states, bool reverse,
-                            bool need_dx) {
-  const int64_t length = x.shape()[0], first = reverse ? length - 1 : 0;
+RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, const Array& dlast_cell, const Array& x,
+                                      const Array& h0, const Array& c0, const RecurrentWeights& weights,
+                                      const RecurrentStates& states, bool reverse, bool need_dx) {
+  const int64_t length = x.shape()[0], batch = x.shape()[1], rows = weights.w_hh.shape()[0];
+  const int64_t size = rows / gates_of(cell);
+  const bool is_lstm = cell == RecurrentCell::lstm;
   Backend& backend = backend_of(x);
   const Array dgates = Array::empty_like(states.gates);
-  LstmGradients gradients;
+  RecurrentGradients gradients;
   gradients.dh0 = x.new_empty(h0.shape());
-  gradients.dc0 = x.new_empty(c0.shape());
+  gradients.dc0 = x.new_empty({batch, size});
   if (dlast_cell.defined()) backend.copy(dlast_cell, gradients.dc0);
   else backend.fill(gradients.dc0, 0);
-  backend.lstm_sequence_backward(
-      {dhidden, states.gates, weights.w_hh, c0, states.cells, reverse, gradients.dc0, dgates, gradients.dh0});
+  const Array dprojected = weights.w_hr.defined() ? Array::empty_like(states.hidden) : Array();
+  backend.recurrent_sequence_backward({cell, dhidden, states.gates, weights.w_hh, weights.w_hr, is_lstm ? c0 : h0,
+                                       states.cells, reverse, gradients.dc0, dgates, dprojected, gradients.dh0});
 
-  const Array all = flat(dgates), all_transposed = all.transpose(0, 1);
-  if (need_dx) gradients.dx = matmul(dgates, weights.w_ih);
-  gradients.dw_ih = matmul(all_transposed, flat(x));
+  // The columns of a GRU's gradients that belong to sums over the hidden state and over the input.
+  const Array all = flat(dgates), of_state = all.slice(1, 0, rows);
+  const bool is_gru = cell == RecurrentCell::gru;
+  const Array of_input = is_gru ? cat({all.slice(1, 0, 2 * size), all.slice(1, 3 * size, 4 * size)}, 1) : all;
+  if (need_dx) gradients.dx = matmul(of_input, weights.w_ih).view(x.shape());
+  gradients.dw_ih = matmul(of_input.transpose(0, 1), flat(x));
+  if (weights.b_ih.defined()) {
+    const auto sum = [&](const Array& rows) { return reduce(ReduceOp::sum, rows, 1u, false, x.dtype()); };
+    gradients.db_ih = sum(of_input);
+    gradients.db_hh = is_gru ? sum(of_state) : gradients.db_ih;
+  }
   // The state input of a step is the hidden state of the step before; for the first step it is h0.
-  gradients.dw_hh = matmul(dgates.select(0, first).transpose(0, 1), h0);
+  const auto steps = [&](const Array& array, int64_t from, int64_t to) {
+    return array.slice(0, from * batch, to * batch);
+  };
+  const int64_t first = reverse ? length - 1 : 0;
+  gradients.dw_hh = matmul(steps(of_state, first, first + 1).transpose(0, 1), h0);
   if (length > 1) {
     const int64_t from = reverse ? 0 : 1, to = reverse ? length - 1 : length, earlier = reverse ? 1 : -1;
-    backend.matmul(flat(dgates.slice(0, from, to)).transpose(0, 1),
-                   flat(states.hidden.slice(0, from + earlier, to + earlier)), gradients.dw_hh, /*accumulate=*/true);
+    backend.matmul(steps(of_state, from, to).transpose(0, 1), steps(flat(states.hidden), from + earlier, to + earlier),
+                   gradients.dw_hh,
+                   /*accumulate=*/true);
   }
-  if (weights.b_ih.defined()) gradients.dbias = reduce(ReduceOp::sum, all, 1u, false, x.dtype());
+  if (weights.w_hr.defined()) gradients.dw_hr = matmul(flat(dprojected).transpose(0, 1), flat(states.outputs));
   return gradients;
 }
 

@@ -1,0 +1,91 @@
+// The element-wise part of a step of each recurrent cell (Backend::recurrent_cell) and its gradient, each written once.
+// C is a number on host or device, a vector of numbers (core/formulas/scalar_math.h), or another type with the
+// operators and functions that the formulas use. The state that a cell keeps besides its output h is c; cells other
+// than the LSTM have only one state, so their c is h.
+#pragma once
+
+#include <gradus/core/element_ops.h>
+#include <gradus/core/formulas/scalar_math.h>
+
+namespace gradus::scalar {
+
+/// The result of a step: the values of the gates, which backward needs, and the states.
+template <class C>
+struct CellStep {
+  C gates[4], c, h;
+};
+/// Gradients of the sums, and the part of the gradient of c_before that does not come through the sums.
+template <class C>
+struct CellGradient {
+  C sums[4], dc_before;
+};
+
+template <class C>
+GRADUS_HOST_DEVICE C one_minus(C x) {
+  return C(1) - x;
+}
+template <class C>
+GRADUS_HOST_DEVICE C relu(C x) {
+  return select(x < C(0), C(0), x);
+}
+/// dy where y > 0, else 0.
+template <class C>
+GRADUS_HOST_DEVICE C relu_backward(C dy, C y) {
+  return select(y <= C(0), C(0), dy);
+}
+
+/// Computes a step from the sums of the gates:
+///   RNN   h = tanh(sum), or relu
+///   LSTM  i, f, o = sigmoid and g = tanh of the sums, which are in the order i, f, g, o; c = f c_before + i g and
+///         h = o tanh(c)
+///   GRU   r, z = sigmoid of the first sums, n = tanh(x + r u) and h = (1 - z) n + z h_before. u and x, the last sums,
+///         are those over the hidden state and over the input. The gates contain n in the place of x.
+template <RecurrentCell cell, class C>
+GRADUS_HOST_DEVICE CellStep<C> recurrent_cell(const C* sums, const C& c_before) {
+  if constexpr (cell == RecurrentCell::lstm) {
+    const C i = logistic(sums[0]), f = logistic(sums[1]), g = tanh(sums[2]), o = logistic(sums[3]);
+    const C c = f * c_before + i * g;
+    return {{i, f, g, o}, c, o * tanh(c)};
+  } else if constexpr (cell == RecurrentCell::gru) {
+    const C r = logistic(sums[0]), z = logistic(sums[1]), n = tanh(sums[3] + r * sums[2]);
+    const C h = n + z * (c_before - n);
+    return {{r, z, sums[2], n}, h, h};
+  } else {
+    const C h = cell == RecurrentCell::rnn_relu ? relu(sums[0]) : tanh(sums[0]);
+    return {{h}, h, h};
+  }
+}
+
+/// Computes the gradients. dh is the gradient of h, and dc the part of the gradient of c that comes from later steps.
+template <RecurrentCell cell, class C>
+GRADUS_HOST_DEVICE CellGradient<C> recurrent_cell_backward(const C* gates, const C& c_before, const C& c, const C& dh,
+                                                           const C& dc) {
+  if constexpr (cell == RecurrentCell::lstm) {
+    const C &i = gates[0], &f = gates[1], &g = gates[2], &o = gates[3];
+    const C t = tanh(c), dcell = dc + dh * o * one_minus(t * t);
+    return {{dcell * g * i * one_minus(i), dcell * c_before * f * one_minus(f), dcell * i * one_minus(g * g),
+             dh * t * o * one_minus(o)},
+            dcell * f};
+  } else if constexpr (cell == RecurrentCell::gru) {
+    const C &r = gates[0], &z = gates[1], &u = gates[2], &n = gates[3];
+    const C dstate = dh + dc, dx = dstate * one_minus(z) * one_minus(n * n);
+    return {{dx * u * r * one_minus(r), dstate * (c_before - n) * z * one_minus(z), dx * r, dx}, dstate * z};
+  } else {
+    const C& h = gates[0];
+    return {{cell == RecurrentCell::rnn_relu ? relu_backward(dh, h) : dh * one_minus(h * h)}, dc};
+  }
+}
+
+/// Returns f.operator()<cell>() for a cell that is known when the program runs.
+template <class F>
+decltype(auto) visit_cell(RecurrentCell cell, F&& f) {
+  using enum RecurrentCell;
+  switch (cell) {
+    case rnn_tanh: return f.template operator()<rnn_tanh>();
+    case rnn_relu: return f.template operator()<rnn_relu>();
+    case lstm: return f.template operator()<lstm>();
+    default: return f.template operator()<gru>();
+  }
+}
+
+}  // namespace gradus::scalar

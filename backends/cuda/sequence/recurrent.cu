@@ -298,6 +298,7 @@ namespace {
 // Computes a cell. `at` has the offsets in c, gates, c_before and h. `gate` is the stride from one gate to the next.
 template <class T, RecurrentCell cell>
 struct Cell {
+  static constexpr int kSums = sums_of(cell);
   int64_t gate;
   T* gates;
   const T* c_before;
@@ -305,10 +306,10 @@ struct Cell {
 
   __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
     using Number = compute_t<T>;
-    Number sums[sums_of(cell)];
-    for (int k = 0; k < sums_of(cell); ++k) sums[k] = static_cast<Number>(gates[at[1] + k * gate]);
+    Number sums[kSums];
+    for (int k = 0; k < kSums; ++k) sums[k] = static_cast<Number>(gates[at[1] + k * gate]);
     const auto step = scalar::recurrent_cell<cell>(sums, static_cast<Number>(c_before[at[2]]));
-    for (int k = 0; k < sums_of(cell); ++k) gates[at[1] + k * gate] = static_cast<T>(step.gates[k]);
+    for (int k = 0; k < kSums; ++k) gates[at[1] + k * gate] = static_cast<T>(step.gates[k]);
     c[at[0]] = static_cast<T>(step.c), h[at[3]] = static_cast<T>(step.h);
   }
 };
@@ -316,6 +317,7 @@ struct Cell {
 // Computes the gradients of a cell. `at` has the offsets in dc, dgates, dh, gates, c_before and c.
 template <class T, RecurrentCell cell>
 struct CellBackward {
+  static constexpr int kSums = sums_of(cell);
   int64_t gate, dgate;
   const T *dh, *gates, *c_before, *c;
   T *dc, *dgates;
@@ -323,11 +325,11 @@ struct CellBackward {
   __device__ void operator()(uint32_t, const int64_t (&at)[6]) const {
     using Number = compute_t<T>;
     const auto number = [](T x) { return static_cast<Number>(x); };
-    Number active[sums_of(cell)];
-    for (int k = 0; k < sums_of(cell); ++k) active[k] = number(gates[at[3] + k * gate]);
+    Number active[kSums];
+    for (int k = 0; k < kSums; ++k) active[k] = number(gates[at[3] + k * gate]);
     const auto gradient = scalar::recurrent_cell_backward<cell>(active, number(c_before[at[4]]), number(c[at[5]]),
                                                                 number(dh[at[2]]), number(dc[at[0]]));
-    for (int k = 0; k < sums_of(cell); ++k) dgates[at[1] + k * dgate] = static_cast<T>(gradient.sums[k]);
+    for (int k = 0; k < kSums; ++k) dgates[at[1] + k * dgate] = static_cast<T>(gradient.sums[k]);
     dc[at[0]] = static_cast<T>(gradient.dc_before);
   }
 };

@@ -16,7 +16,9 @@ namespace gradus::nn {
 
 namespace {
 
-RecurrentCell with_activation(RecurrentCell cell, RNNNonlinearity nonlinearity) {
+RecurrentCell with_nonlinearity(RecurrentCell cell, RNNNonlinearity nonlinearity) {
+  GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
+               "the nonlinearity of an RNN is kTanh or kReLU");
   return cell == RecurrentCell::rnn_tanh && nonlinearity == kReLU ? RecurrentCell::rnn_relu : cell;
 }
 
@@ -25,18 +27,12 @@ void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
 
-void check_nonlinearity(RNNNonlinearity nonlinearity) {
-  GRADUS_CHECK(nonlinearity == kTanh || nonlinearity == kReLU, ValueError,
-               "the nonlinearity of an RNN is kTanh or kReLU");
-}
-
 }  // namespace
 
 namespace detail {
 
 void RecurrentBase::register_weights(RecurrentCell cell, const RNNOptions& options) {
-  check_nonlinearity(options.nonlinearity());
-  register_weights(with_activation(cell, options.nonlinearity()), LSTMOptions(options));
+  register_weights(with_nonlinearity(cell, options.nonlinearity()), LSTMOptions(options));
 }
 
 void RecurrentBase::register_weights(RecurrentCell cell, const LSTMOptions& options) {
@@ -116,8 +112,8 @@ std::tuple<Tensor, RecurrentState> RecurrentBase::run(const Tensor& x, Recurrent
 }
 
 void CellBase::register_weights(RecurrentCell cell, const RNNCellOptions& options) {
-  check_nonlinearity(options.nonlinearity());
-  register_weights(cell, LSTMCellOptions(options.input_size(), options.hidden_size()).bias(options.bias()));
+  register_weights(with_nonlinearity(cell, options.nonlinearity()),
+                   LSTMCellOptions(options.input_size(), options.hidden_size()).bias(options.bias()));
 }
 
 void CellBase::register_weights(RecurrentCell cell, const LSTMCellOptions& options) {
@@ -155,7 +151,7 @@ RecurrentState CellBase::step(RecurrentCell cell, RNNNonlinearity nonlinearity, 
                    Loc{});
   state.hidden = checked_state(x, state.hidden);
   if (cell == RecurrentCell::lstm) state.cell = checked_state(x, state.cell);
-  return recurrent_step(with_activation(cell, nonlinearity), linear(x, weight_ih, bias_ih), state,
+  return recurrent_step(with_nonlinearity(cell, nonlinearity), linear(x, weight_ih, bias_ih), state,
                         {weight_ih, weight_hh, bias_ih, bias_hh, {}});
 }
 

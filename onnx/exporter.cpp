@@ -237,8 +237,8 @@ void Exporter::normalize() {
 // ONNX's LSTM computes a layer without a projection. All others are written step by step.
 void Exporter::recurrent() {
   const auto cell = choice<RecurrentCell>("cell");
-  const bool is_lstm = cell == RecurrentCell::lstm, projected = has("w_hr");
-  if (is_lstm && !projected) return lstm();
+  const bool is_lstm = cell == RecurrentCell::lstm;
+  if (is_lstm && !has("w_hr")) return lstm();
   type_ = dtype("gates");
   const int64_t length = shape("gates")[0], size = shape("w_hh")[0] / gates_of(cell);
   std::vector<Names> sums(static_cast<size_t>(length));
@@ -246,19 +246,16 @@ void Exporter::recurrent() {
     for (int k = 0; k < sums_of(cell); ++k)
       sums[static_cast<size_t>(t)].push_back(values_.read(call_, at_step("gates", t, k * size, size)));
   for (const char* written : {"gates", "outputs", "cells", "hidden"}) write(written, "");
-  const auto product = [&](const std::string& x, const char* w) { return node("Gemm", {x, read(w)}, {{"transB", 1}}); };
   std::string h = read("h0"), c = is_lstm ? read("c0") : h;
+  const std::string sizes = model_.add_sizes(Dims::filled(gates_of(cell), size));
+  const std::string w_hh = model_.add(call_, "Split", {read("w_hh"), sizes}, {{"axis", 0}}, gates_of(cell));
   for (int64_t i = 0; i < length; ++i) {
     const int64_t t = value<bool>("reverse") ? length - 1 - i : i;
     Names& all = sums[static_cast<size_t>(t)];
-    const std::string from_state =
-        model_.add(call_, "Split", {product(h, "w_hh"), model_.add_sizes(Dims::filled(gates_of(cell), size))},
-                   {{"axis", 1}}, gates_of(cell));
-    for (int k = 0; k < gates_of(cell); ++k)
-      all[static_cast<size_t>(k)] =
-          node("Add", {all[static_cast<size_t>(k)], k == 0 ? from_state : from_state + "." + std::to_string(k)});
+    for (size_t k = 0; k < static_cast<size_t>(gates_of(cell)); ++k)
+      all[k] = node("Gemm", {h, k == 0 ? w_hh : w_hh + "." + std::to_string(k), all[k]}, {{"transB", 1}});
     std::tie(c, h) = step_of(cell, all, c);
-    if (projected) h = product(h, "w_hr");
+    if (has("w_hr")) h = node("Gemm", {h, read("w_hr"), ""}, {{"transB", 1}});
     values_.replace(operand("hidden"), at_step("hidden", t, 0, shape("hidden")[2]), h);
     if (is_lstm && i + 1 == length) values_.replace(operand("cells"), at_step("cells", t, 0, size), c);
   }

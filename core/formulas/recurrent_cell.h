@@ -21,17 +21,8 @@ struct CellGradient {
 };
 
 template <class C>
-GRADUS_HOST_DEVICE C one_minus(C x) {
-  return C(1) - x;
-}
-template <class C>
 GRADUS_HOST_DEVICE C relu(C x) {
   return select(x < C(0), C(0), x);
-}
-/// dy where y > 0, else 0.
-template <class C>
-GRADUS_HOST_DEVICE C relu_backward(C dy, C y) {
-  return select(y <= C(0), C(0), dy);
 }
 
 /// Computes a step from the sums of the gates:
@@ -60,19 +51,20 @@ GRADUS_HOST_DEVICE CellStep<C> recurrent_cell(const C* sums, const C& c_before) 
 template <RecurrentCell cell, class C>
 GRADUS_HOST_DEVICE CellGradient<C> recurrent_cell_backward(const C* gates, const C& c_before, const C& c, const C& dh,
                                                            const C& dc) {
+  [[maybe_unused]] const C one(1);
   if constexpr (cell == RecurrentCell::lstm) {
     const C &i = gates[0], &f = gates[1], &g = gates[2], &o = gates[3];
-    const C t = tanh(c), dcell = dc + dh * o * one_minus(t * t);
-    return {{dcell * g * i * one_minus(i), dcell * c_before * f * one_minus(f), dcell * i * one_minus(g * g),
-             dh * t * o * one_minus(o)},
+    const C t = tanh(c), dcell = dc + dh * o * (one - t * t);
+    return {{dcell * g * i * (one - i), dcell * c_before * f * (one - f), dcell * i * (one - g * g),
+             dh * t * o * (one - o)},
             dcell * f};
   } else if constexpr (cell == RecurrentCell::gru) {
     const C &r = gates[0], &z = gates[1], &u = gates[2], &n = gates[3];
-    const C dstate = dh + dc, dx = dstate * one_minus(z) * one_minus(n * n);
-    return {{dx * u * r * one_minus(r), dstate * (c_before - n) * z * one_minus(z), dx * r, dx}, dstate * z};
+    const C dstate = dh + dc, dx = dstate * (one - z) * (one - n * n);
+    return {{dx * u * r * (one - r), dstate * (c_before - n) * z * (one - z), dx * r, dx}, dstate * z};
   } else {
     const C& h = gates[0];
-    return {{cell == RecurrentCell::rnn_relu ? relu_backward(dh, h) : dh * one_minus(h * h)}, dc};
+    return {{cell == RecurrentCell::rnn_relu ? select(h <= C(0), C(0), dh) : dh * (one - h * h)}, dc};
   }
 }
 

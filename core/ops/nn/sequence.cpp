@@ -52,8 +52,7 @@ RecurrentStates recurrent(RecurrentCell cell, const Array& x, const Array& h0, c
   const int64_t length = x.shape()[0], batch = x.shape()[1], rows = weights.w_hh.shape()[0];
   const int64_t size = rows / gates_of(cell);
   const bool is_lstm = cell == RecurrentCell::lstm, is_gru = cell == RecurrentCell::gru;
-  const bool biased = weights.b_ih.defined(), projected = weights.w_hr.defined();
-  Backend& backend = backend_of(x);
+  const bool biased = weights.b_ih.defined();
   Array bias = biased ? binary(add, weights.b_ih, weights.b_hh) : Array();
   // The reset gate applies to the candidate's second bias, so that this bias belongs to the sum over the hidden state.
   if (is_gru && biased) bias = cat({bias.slice(0, 0, 2 * size), weights.b_ih.slice(0, 2 * size, rows)}, 0);
@@ -68,9 +67,9 @@ RecurrentStates recurrent(RecurrentCell cell, const Array& x, const Array& h0, c
   // An RNN's only gate is its hidden state.
   states.hidden = is_lstm || is_gru ? x.new_empty({length, batch, h0.shape()[1]}) : states.gates;
   states.cells = is_lstm ? x.new_empty({length, batch, size}) : states.hidden;
-  states.outputs = projected ? x.new_empty({length, batch, size}) : states.hidden;
-  backend.recurrent_sequence({cell, states.gates, weights.w_hh, weights.w_hr, h0, is_lstm ? c0 : h0, reverse,
-                              states.cells, states.outputs, states.hidden});
+  states.outputs = weights.w_hr.defined() ? x.new_empty({length, batch, size}) : states.hidden;
+  backend_of(x).recurrent_sequence({cell, states.gates, weights.w_hh, weights.w_hr, h0, is_lstm ? c0 : h0, reverse,
+                                    states.cells, states.outputs, states.hidden});
   return states;
 }
 
@@ -103,9 +102,7 @@ RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, 
     gradients.db_hh = is_gru ? sum(of_state) : gradients.db_ih;
   }
   // The state input of a step is the hidden state of the step before; for the first step it is h0.
-  const auto steps = [&](const Array& array, int64_t from, int64_t to) {
-    return array.slice(0, from * batch, to * batch);
-  };
+  const auto steps = [&](const Array& all, int64_t from, int64_t to) { return all.slice(0, from * batch, to * batch); };
   const int64_t first = reverse ? length - 1 : 0;
   gradients.dw_hh = matmul(steps(of_state, first, first + 1).transpose(0, 1), h0);
   if (length > 1) {

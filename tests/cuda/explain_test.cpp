@@ -1,5 +1,6 @@
 // The output of explain() for steps on a GPU.
 #include <cmath>
+#include <set>
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_interceptor.h>
@@ -102,4 +103,25 @@ TEST_CASE("explain on a GPU names memory that the program keeps from step to ste
   });
   CHECK(named != explanation.smaller.end());
   for (const Tensor& tensor : kept) CHECK(tensor.equal(x * 2));  // also those that a captured step made
+}
+
+TEST_CASE("explain on a GPU names the kernels of recurrent layers", "[explain]") {
+  if (no_cuda_device()) return;
+  const Device device = cuda_device();
+  const BackendGuard guard("cuda");
+  const auto names = [&](auto layer) {
+    layer->to(device);
+    const Tensor x = randn({6, 3, 8}).to(device);
+    const training::Explanation explanation =
+        explain([&] { std::get<0>(layer->forward(x)).sum().backward(); }, training::ExplainOptions().device(device));
+    std::set<std::string> names;
+    for (const training::Explanation::Kernel& kernel : explanation.kernels)
+      if (kernel.name.starts_with("recurrent")) names.insert(kernel.name + " " + kernel.implementation);
+    return names;
+  };
+  using Names = std::set<std::string>;
+  CHECK(names(nn::GRU(8, 8)) == Names{"recurrent_cell gru", "recurrent_cell_backward gru"});
+  CHECK(names(nn::RNN(8, 8)) == Names{"recurrent_cell rnn_tanh", "recurrent_cell_backward rnn_tanh"});
+  CHECK(names(nn::LSTM(nn::LSTMOptions(8, 8).proj_size(4))) ==
+        Names{"recurrent_cell lstm", "recurrent_cell_backward lstm"});
 }

@@ -122,7 +122,7 @@ constexpr bool fields_are_complete() {
 }
 static_assert(
     fields_are_complete<Conv2dArgs, Conv2dBackwardArgs, NormalizeArgs, NormalizeBackwardArgs, RunningStatistics,
-                        CrossEntropyArgs, CrossEntropyBackwardArgs, LstmArgs, LstmBackwardArgs, AttentionArgs,
+                        CrossEntropyArgs, CrossEntropyBackwardArgs, RecurrentArgs, RecurrentBackwardArgs, AttentionArgs,
                         AttentionBackwardArgs, AttentionRule, RandomState, ScaleRule>());
 
 }  // namespace

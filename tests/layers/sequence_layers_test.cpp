@@ -1,5 +1,6 @@
 // Recurrent layers and attention: names, states, shapes and errors. Their values are tested by op cases.
 #include <gradus/autograd/autograd.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/layers/layers.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/layers/printed.h>
@@ -282,4 +283,24 @@ TEST_CASE("attention prints as LibTorch's, with its child and nothing else") {
   CHECK(test::printed(nn::MultiheadAttention(4, 2)) ==
         "gradus::nn::MultiheadAttention(\n"
         "  (out_proj): gradus::nn::Linear(in_features=4, out_features=4, bias=true)\n)");
+}
+
+TEST_CASE("a recurrent layer calls the backend as often for 64 steps as for 2") {
+  const auto calls = [](auto layer, int64_t length) {
+    const Tensor x = randn({length, 2, 3});
+    graph::Recorder recorder;
+    std::get<0>(layer->forward(x)).sum().backward();
+    return recorder.size();
+  };
+  const auto check = [&](auto layer) {
+    const size_t short_calls = calls(layer, 2);
+    layer->zero_grad();
+    CHECK(calls(layer, 64) == short_calls);
+    CHECK(short_calls < 40);
+  };
+  check(nn::RNN(3, 4));
+  check(nn::RNN(nn::RNNOptions(3, 4).nonlinearity(kReLU)));
+  check(nn::GRU(3, 4));
+  check(nn::LSTM(3, 4));
+  check(nn::LSTM(nn::LSTMOptions(3, 4).proj_size(2)));
 }

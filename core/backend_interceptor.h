@@ -98,6 +98,14 @@ class BackendInterceptor : public Backend {
     GRADUS_CALL(scatter, x, axis, index, accumulate, y);
   }
   void nonzero(const View& x, const MutableView& positions) final { GRADUS_CALL(nonzero, x, positions); }
+  void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
+                      const MutableView& h) final {
+    GRADUS_CALL(recurrent_cell, cell, gates, c_before, c, h);
+  }
+  void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
+                               const View& c, const MutableView& dc, const MutableView& dgates) final {
+    GRADUS_CALL(recurrent_cell_backward, cell, dh, gates, c_before, c, dc, dgates);
+  }
   void uniform(const MutableView& y, const RandomState& state, double low, double high) final {
     GRADUS_CALL(uniform, y, state, low, high);
   }
@@ -137,14 +145,6 @@ class BackendInterceptor : public Backend {
   void update_running_statistics(const View& batch_mean, const View& batch_variance,
                                  const RunningStatistics& running) final {
     GRADUS_CALL(update_running_statistics, batch_mean, batch_variance, running);
-  }
-  void recurrent_cell(RecurrentCell cell, const MutableView& gates, const View& c_before, const MutableView& c,
-                      const MutableView& h) final {
-    GRADUS_CALL(recurrent_cell, cell, gates, c_before, c, h);
-  }
-  void recurrent_cell_backward(RecurrentCell cell, const View& dh, const View& gates, const View& c_before,
-                               const View& c, const MutableView& dc, const MutableView& dgates) final {
-    GRADUS_CALL(recurrent_cell_backward, cell, dh, gates, c_before, c, dc, dgates);
   }
   void recurrent_sequence(const RecurrentArgs& args) final { GRADUS_CALL(recurrent_sequence, args); }
   void recurrent_sequence_backward(const RecurrentBackwardArgs& args) final {

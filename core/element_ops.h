@@ -23,8 +23,8 @@ enum class ElementTypes : uint8_t { any, floating, integral };
 /// their formulas.
 enum class RecurrentCell : uint8_t { rnn_tanh, rnn_relu, lstm, gru };
 inline constexpr const char* kRecurrentCellNames[] = {"rnn_tanh", "rnn_relu", "lstm", "gru"};
-/// The number of gates, each of which has a row of the weights for every hidden unit, and the number of sums of a unit. A
-/// GRU has two sums for its candidate.
+/// The number of gates, each of which has a row of the weights for every hidden unit, and the number of sums of a unit.
+/// A GRU has two sums for its candidate.
 constexpr int gates_of(RecurrentCell cell) {
   return cell == RecurrentCell::lstm ? 4 : cell == RecurrentCell::gru ? 3 : 1;
 }

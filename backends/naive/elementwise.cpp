@@ -1,5 +1,5 @@
-// Element-wise kernels: the formulas of core/formulas (scalar_unary.h, scalar_binary.h, recurrent_cell.h), applied to one
-// element at a time.
+// Element-wise kernels: the formulas of core/formulas (scalar_unary.h, scalar_binary.h, recurrent_cell.h), applied to
+// one element at a time.
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
 #include <gradus/core/composites/arithmetic.h>

@@ -1,5 +1,5 @@
-// Default bodies of the linear recurrence, and of recurrent layers over a sequence, whose steps are a matrix product and
-// a cell each.
+// Default bodies of the linear recurrence, and of recurrent layers over a sequence, whose steps are a matrix product
+// and a cell each.
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {

@@ -1,5 +1,5 @@
-// The fused element-wise step of recurrent cells and its gradient. Threads share the rows of the batch; one vector kernel
-// computes a row.
+// The fused element-wise step of recurrent cells and its gradient. Threads share the rows of the batch; one vector
+// kernel computes a row.
 #include <algorithm>
 
 #include <gradus/backends/openmp/openmp_backend.h>

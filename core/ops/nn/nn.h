@@ -1,6 +1,6 @@
 // Operators of neural networks on arrays, without gradients: convolution, pooling, normalisation, losses, attention,
-// recurrent layers, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The formulas are
-// in core/backend.h and core/kernel_args.h.
+// recurrent layers, optimizer steps. Each one checks its arguments, allocates the results and calls the backend. The
+// formulas are in core/backend.h and core/kernel_args.h.
 #pragma once
 
 #include <span>

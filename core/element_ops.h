@@ -22,12 +22,13 @@ enum class ElementTypes : uint8_t { any, floating, integral };
 /// Recurrent cells (Elman 1990; Hochreiter and Schmidhuber 1997; Cho et al. 2014); core/formulas/recurrent_cell.h has
 /// their formulas.
 enum class RecurrentCell : uint8_t { rnn_tanh, rnn_relu, lstm, gru };
+/// The names of the cells, in order.
 inline constexpr const char* kRecurrentCellNames[] = {"rnn_tanh", "rnn_relu", "lstm", "gru"};
-/// The number of gates, each of which has a row of the weights for every hidden unit, and the number of sums of a unit.
-/// A GRU has two sums for its candidate.
+/// The number of gates. Each of them has a row of the weights for every hidden unit.
 constexpr int gates_of(RecurrentCell cell) {
   return cell == RecurrentCell::lstm ? 4 : cell == RecurrentCell::gru ? 3 : 1;
 }
+/// The number of sums of a hidden unit. A GRU has two sums for its candidate.
 constexpr int sums_of(RecurrentCell cell) { return cell >= RecurrentCell::lstm ? 4 : 1; }
 
 }  // namespace gradus

@@ -40,10 +40,36 @@ class Input(NamedTuple):
         return torch.rand(self.shape) if self.kind == "uniform" else torch.randn(self.shape)
 
 
+def one_phase(module, loss=None):
+    """Returns a net with one phase, whose loss is module.loss unless it is given."""
+    return Net(module, [Phase(module, loss or module.loss)])
+
+
 def classifier(module):
     """Returns a net with one phase: the cross-entropy of the logits that `module` computes from the first input, with
     the labels in the second input."""
-    return Net(module, [Phase(module, lambda images, labels: F.cross_entropy(module(images), labels))])
+    return one_phase(module, lambda images, labels: F.cross_entropy(module(images), labels))
+
+
+def step_classifier(module):
+    """Returns the same for logits (N, L, classes) of all steps of sequences, with the labels (N, L)."""
+    return one_phase(module, lambda x, labels: F.cross_entropy(module(x).flatten(0, 1), labels.flatten()))
+
+
+def language_model(module):
+    """Returns the same for tokens (N, L + 1), the only input: `module` computes logits from all tokens but the last,
+    and the labels are all tokens but the first."""
+
+    def loss(tokens):
+        return F.cross_entropy(module(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+
+    return one_phase(module, loss)
+
+
+def regression(module):
+    """Returns a net with one phase: the mean squared difference of what `module` computes from the first input and the
+    second input."""
+    return one_phase(module, lambda x, target: F.mse_loss(module(x), target))
 
 
 def all_nets():

@@ -4,6 +4,8 @@
 
 namespace gradus::zoo {
 
+namespace F = nn::functional;
+
 namespace {
 
 // The frozen half. Kernels and the rules that choose them are developed with the open nets alone. The frozen nets are
@@ -35,10 +37,31 @@ bool is_frozen(const std::string& name) {
   return std::find(std::begin(kFrozen), std::end(kFrozen), name) != std::end(kFrozen);
 }
 
+Net one_phase(const std::shared_ptr<nn::Module>& module, std::function<Tensor(const TensorList& batch)> loss) {
+  return {module, {{module, std::move(loss)}}};
+}
+
 Net classifier(const nn::AnyModule& module) {
-  return {module.ptr(), {{module.ptr(), [module](const TensorList& batch) {
-                            return nn::functional::cross_entropy(module.forward(batch[0]), batch[1]);
-                          }}}};
+  return one_phase(module.ptr(),
+                   [module](const TensorList& batch) { return F::cross_entropy(module.forward(batch[0]), batch[1]); });
+}
+
+Net step_classifier(const nn::AnyModule& module) {
+  return one_phase(module.ptr(), [module](const TensorList& batch) {
+    return F::cross_entropy(module.forward(batch[0]).flatten(0, 1), batch[1].flatten());
+  });
+}
+
+Net language_model(const nn::AnyModule& module) {
+  return one_phase(module.ptr(), [module](const TensorList& batch) {
+    const Tensor before = batch[0].slice(1, 0, -1), after = batch[0].slice(1, 1);
+    return F::cross_entropy(module.forward(before).flatten(0, 1), after.flatten());
+  });
+}
+
+Net regression(const nn::AnyModule& module) {
+  return one_phase(module.ptr(),
+                   [module](const TensorList& batch) { return F::mse_loss(module.forward(batch[0]), batch[1]); });
 }
 
 }  // namespace gradus::zoo

@@ -52,9 +52,19 @@ bool is_frozen(const std::string& name);
 
 // ---- What several families use ----
 
+/// Returns a net with one phase.
+Net one_phase(const std::shared_ptr<nn::Module>& module, std::function<Tensor(const TensorList& batch)> loss);
 /// Returns a net with one phase: the cross-entropy of the logits that `module` computes from the first input, with the
 /// labels in the second input.
 Net classifier(const nn::AnyModule& module);
+/// The same for logits (N, L, classes) of all steps of sequences, with the labels (N, L).
+Net step_classifier(const nn::AnyModule& module);
+/// The same for tokens (N, L + 1), the only input: `module` computes logits from all tokens but the last, and the labels
+/// are all tokens but the first.
+Net language_model(const nn::AnyModule& module);
+/// Returns a net with one phase: the mean squared difference of what `module` computes from the first input and the
+/// second input.
+Net regression(const nn::AnyModule& module);
 
 /// Returns an entry for a classifier of images, which `make` constructs: a holder or a shared_ptr.
 template <class Make>

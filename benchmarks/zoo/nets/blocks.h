@@ -27,4 +27,13 @@ inline nn::Sequential conv_bn(int64_t in, int64_t out, int64_t kernel, int64_t s
   return block;
 }
 
+/// x + f(x).
+struct ResidualImpl : nn::Module {
+  explicit ResidualImpl(const nn::Sequential& f) : f(f) { register_module("f", f); }
+  Tensor forward(const Tensor& x) { return x + f(x); }
+
+  nn::Sequential f;
+};
+GRADUS_MODULE(Residual);
+
 }  // namespace gradus::zoo

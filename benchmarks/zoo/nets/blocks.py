@@ -14,3 +14,14 @@ def conv_bn(width, out, kernel, stride, groups, activation):
     """Returns the convolution conv(…), batch norm, and an activation if it has a name."""
     last = [ACTIVATIONS[activation]()] if activation else []
     return nn.Sequential(conv(width, out, kernel, stride, groups), nn.BatchNorm2d(out), *last)
+
+
+class Residual(nn.Module):
+    """x + f(x)."""
+
+    def __init__(self, *f):
+        super().__init__()
+        self.f = nn.Sequential(*f)
+
+    def forward(self, x):
+        return x + self.f(x)

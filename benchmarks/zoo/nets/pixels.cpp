@@ -1,4 +1,5 @@
 // Nets that compute images: from images, or from random numbers.
+#include <gradus/benchmarks/zoo/nets/blocks.h>
 #include <gradus/benchmarks/zoo/zoo.h>
 
 namespace gradus::zoo {
@@ -68,17 +69,13 @@ void push_reflected(nn::Sequential& net, int64_t in, int64_t out, int64_t kernel
   if (with_relu) net->push_back(nn::ReLU());
 }
 
-struct StyleBlockImpl : nn::Module {
-  explicit StyleBlockImpl(int64_t channels) {
-    push_reflected(f, channels, channels, 3, 1, true);
-    push_reflected(f, channels, channels, 3, 1, false);
-    register_module("f", f);
-  }
-  Tensor forward(const Tensor& x) { return x + f(x); }
-
+/// Returns two convolutions, to whose result the input is added.
+Residual style_block(int64_t channels) {
   nn::Sequential f;
-};
-GRADUS_MODULE(StyleBlock);
+  push_reflected(f, channels, channels, 3, 1, true);
+  push_reflected(f, channels, channels, 3, 1, false);
+  return Residual(f);
+}
 
 /// The image transformation net of Johnson et al., "Perceptual losses for real-time style transfer and
 /// super-resolution", 2016, with instance norm and half the channels, trained to copy images.
@@ -87,7 +84,7 @@ nn::Sequential style_transfer() {
   push_reflected(net, 3, 16, 9, 1, true);
   push_reflected(net, 16, 32, 3, 2, true);
   push_reflected(net, 32, 64, 3, 2, true);
-  for (int i = 0; i < 5; ++i) net->push_back(StyleBlock(64));
+  for (int i = 0; i < 5; ++i) net->push_back(style_block(64));
   for (const int64_t out : {32, 16}) {
     net->push_back(nn::Upsample(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(kNearest)));
     push_reflected(net, 2 * out, out, 3, 1, true);
@@ -95,13 +92,6 @@ nn::Sequential style_transfer() {
   net->push_back(nn::ReflectionPad2d(4));
   net->push_back(nn::Conv2d(16, 3, 9));
   return net;
-}
-
-/// Returns a net whose loss is the mean squared difference from the second input.
-Net regression(const nn::AnyModule& module) {
-  return {
-      module.ptr(),
-      {{module.ptr(), [module](const TensorList& batch) { return F::mse_loss(module.forward(batch[0]), batch[1]); }}}};
 }
 
 // ---- DCGAN ----
@@ -208,7 +198,7 @@ GRADUS_MODULE(ConvVae);
 
 Net conv_vae() {
   const ConvVae net;
-  return {net.ptr(), {{net.ptr(), [net](const TensorList& batch) { return net->loss(batch[0], batch[1]); }}}};
+  return one_phase(net.ptr(), [net](const TensorList& batch) { return net->loss(batch[0], batch[1]); });
 }
 
 }  // namespace

@@ -4,12 +4,8 @@ import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from frame import Net, Phase
-
-
-def regression(module):
-    """Returns a net whose loss is the mean squared difference from the second input."""
-    return Net(module, [Phase(module, lambda x, target: F.mse_loss(module(x), target))])
+from blocks import Residual
+from frame import Net, Phase, one_phase, regression
 
 
 def double_conv(width, out):
@@ -43,18 +39,13 @@ def reflected(width, out, kernel, stride, with_relu):
             nn.InstanceNorm2d(out, affine=True), *last]
 
 
-class StyleBlock(nn.Module):
-    def __init__(self, channels):
-        super().__init__()
-        self.f = nn.Sequential(*reflected(channels, channels, 3, 1, True), *reflected(channels, channels, 3, 1, False))
-
-    def forward(self, x):
-        return x + self.f(x)
+def style_block(channels):
+    return Residual(*reflected(channels, channels, 3, 1, True), *reflected(channels, channels, 3, 1, False))
 
 
 def style_transfer():
     layers = [*reflected(3, 16, 9, 1, True), *reflected(16, 32, 3, 2, True), *reflected(32, 64, 3, 2, True)]
-    layers += [StyleBlock(64) for _ in range(5)]
+    layers += [style_block(64) for _ in range(5)]
     for out in (32, 16):
         layers += [nn.Upsample(scale_factor=2, mode="nearest"), *reflected(2 * out, out, 3, 1, True)]
     return nn.Sequential(*layers, nn.ReflectionPad2d(4), nn.Conv2d(16, 3, 9))
@@ -119,10 +110,5 @@ class ConvVae(nn.Module):
         return (reconstruction + divergence) / images.shape[0]
 
 
-def conv_vae():
-    net = ConvVae()
-    return Net(net, [Phase(net, net.loss)])
-
-
 NETS = {"unet": lambda: regression(UNet()), "style_transfer": lambda: regression(style_transfer()), "dcgan": dcgan,
-        "conv_vae": conv_vae}
+        "conv_vae": lambda: one_phase(ConvVae())}

@@ -83,5 +83,6 @@ std::vector<Entry> mobile_nets();
 std::vector<Entry> residual_nets();
 std::vector<Entry> plain_nets();
 std::vector<Entry> pixel_nets();
+std::vector<Entry> recurrent_nets();
 
 }  // namespace gradus::zoo

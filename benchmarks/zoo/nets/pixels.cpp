@@ -14,7 +14,7 @@ namespace F = nn::functional;
 nn::Sequential double_conv(int64_t in, int64_t out) {
   nn::Sequential block;
   for (const int64_t channels : {in, out}) {
-    block->push_back(nn::Conv2d(nn::Conv2dOptions(channels, out, 3).padding(1)));
+    block->push_back(conv_3x3(channels, out));
     block->push_back(nn::GroupNorm(8, out));
     block->push_back(nn::SiLU());
   }
@@ -201,6 +201,41 @@ Net conv_vae() {
   return one_phase(net.ptr(), [net](const TensorList& batch) { return net->loss(batch[0], batch[1]); });
 }
 
+// ---- Autoencoder ----
+
+/// Returns group norm, SiLU and a 3x3 convolution.
+nn::Sequential norm_conv(int64_t in, int64_t out) {
+  return nn::Sequential(nn::GroupNorm(8, in), nn::SiLU(), conv_3x3(in, out));
+}
+
+Residual autoencoder_block(int64_t channels) {
+  return Residual(nn::Sequential(norm_conv(channels, channels), norm_conv(channels, channels)));
+}
+
+/// The autoencoder of Rombach et al., "High-resolution image synthesis with latent diffusion models", 2022, much
+/// smaller and without attention: from images of 64x64 to codes (N, 4, 16, 16), and back.
+nn::Sequential autoencoder() {
+  nn::Sequential encoder(conv_3x3(3, 32)), decoder(conv_3x3(4, 128), autoencoder_block(128));
+  for (const int64_t channels : {32, 64}) {
+    encoder->push_back(autoencoder_block(channels));
+    encoder->push_back(conv_3x3(channels, 2 * channels, 2));
+  }
+  encoder->push_back(autoencoder_block(128));
+  encoder->push_back(norm_conv(128, 4));
+  for (const int64_t channels : {64, 32}) {
+    decoder->push_back(nn::Upsample(nn::UpsampleOptions().scale_factor(std::vector<double>{2, 2}).mode(kNearest)));
+    decoder->push_back(conv_3x3(2 * channels, channels));
+    decoder->push_back(autoencoder_block(channels));
+  }
+  decoder->push_back(norm_conv(32, 3));
+  return nn::Sequential({{"encoder", encoder}, {"decoder", decoder}});
+}
+
+Net copier() {
+  const nn::Sequential net = autoencoder();
+  return one_phase(net.ptr(), [net](const TensorList& batch) { return F::l1_loss(net(batch[0]), batch[0]); });
+}
+
 }  // namespace
 
 std::vector<Entry> pixel_nets() {
@@ -215,7 +250,10 @@ std::vector<Entry> pixel_nets() {
           {"style_transfer", 32, [] { return regression(nn::AnyModule(style_transfer())); },
            images_and("uniform", {3, 64, 64})},
           {"dcgan", 64, dcgan, images_and("normal", {100, 1, 1})},
-          {"conv_vae", 64, conv_vae, images_and("uniform", {64})}};
+          {"conv_vae", 64, conv_vae, images_and("uniform", {64})},
+          {"autoencoder", 16, copier, [](int64_t batch) {
+             return std::vector<Input>{{"uniform", {batch, 3, 64, 64}}};
+           }}};
 }
 
 }  // namespace gradus::zoo

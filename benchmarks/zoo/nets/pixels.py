@@ -1,16 +1,18 @@
 """The nets of pixels.cpp in PyTorch."""
 
+from collections import OrderedDict
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
 
-from blocks import Residual
+from blocks import Residual, conv_3x3
 from frame import Net, Phase, one_phase, regression
 
 
 def double_conv(width, out):
-    return nn.Sequential(nn.Conv2d(width, out, 3, padding=1), nn.GroupNorm(8, out), nn.SiLU(),
-                         nn.Conv2d(out, out, 3, padding=1), nn.GroupNorm(8, out), nn.SiLU())
+    return nn.Sequential(conv_3x3(width, out), nn.GroupNorm(8, out), nn.SiLU(),
+                         conv_3x3(out, out), nn.GroupNorm(8, out), nn.SiLU())
 
 
 class UNet(nn.Module):
@@ -110,5 +112,31 @@ class ConvVae(nn.Module):
         return (reconstruction + divergence) / images.shape[0]
 
 
-NETS = {"unet": lambda: regression(UNet()), "style_transfer": lambda: regression(style_transfer()), "dcgan": dcgan,
-        "conv_vae": lambda: one_phase(ConvVae())}
+def norm_conv(width, out):
+    """Returns group norm, SiLU and a 3x3 convolution."""
+    return nn.Sequential(nn.GroupNorm(8, width), nn.SiLU(), conv_3x3(width, out))
+
+
+def autoencoder_block(channels):
+    return Residual(norm_conv(channels, channels), norm_conv(channels, channels))
+
+
+def autoencoder():
+    encoder = [conv_3x3(3, 32)]
+    decoder = [conv_3x3(4, 128), autoencoder_block(128)]
+    for channels in (32, 64):
+        encoder += [autoencoder_block(channels), conv_3x3(channels, 2 * channels, 2)]
+    for channels in (64, 32):
+        decoder += [nn.Upsample(scale_factor=2, mode="nearest"), conv_3x3(2 * channels, channels),
+                    autoencoder_block(channels)]
+    encoder = nn.Sequential(*encoder, autoencoder_block(128), norm_conv(128, 4))
+    net = nn.Sequential(OrderedDict(encoder=encoder, decoder=nn.Sequential(*decoder, norm_conv(32, 3))))
+    return one_phase(net, lambda images: F.l1_loss(net(images), images))
+
+
+NETS = {
+  "unet" : lambda : regression(UNet()),
+                    "style_transfer" : lambda : regression(style_transfer()),
+                                                "dcgan" : dcgan,
+                                                          "conv_vae" : lambda : one_phase(ConvVae()),
+                                                                                "autoencoder" : autoencoder}

@@ -17,11 +17,13 @@ const std::vector<std::string> kFrozen[] = {  // a line for each family
     {"resnext29", "convnext"},
     {"network_in_network", "inception"},
     {"style_transfer", "conv_vae", "autoencoder"},
-    {"bilstm_tagger", "lstm_1024", "projected_lstm"}};
+    {"bilstm_tagger", "lstm_1024", "projected_lstm"},
+    {"gpt", "mlp_mixer", "vit"}};
 
 std::vector<Entry> all_families() {
   std::vector<Entry> all;
-  for (const auto& family : {mobile_nets(), residual_nets(), plain_nets(), pixel_nets(), recurrent_nets()})
+  for (const auto& family :
+       {mobile_nets(), residual_nets(), plain_nets(), pixel_nets(), recurrent_nets(), transformer_nets()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

@@ -84,5 +84,6 @@ std::vector<Entry> residual_nets();
 std::vector<Entry> plain_nets();
 std::vector<Entry> pixel_nets();
 std::vector<Entry> recurrent_nets();
+std::vector<Entry> transformer_nets();
 
 }  // namespace gradus::zoo

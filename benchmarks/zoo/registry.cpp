@@ -18,12 +18,13 @@ const std::vector<std::string> kFrozen[] = {  // a line for each family
     {"network_in_network", "inception"},
     {"style_transfer", "conv_vae", "autoencoder"},
     {"bilstm_tagger", "lstm_1024", "projected_lstm"},
-    {"gpt", "mlp_mixer", "vit"}};
+    {"gpt", "mlp_mixer", "vit"},
+    {"factorization_machine", "n_beats", "tcn"}};
 
 std::vector<Entry> all_families() {
   std::vector<Entry> all;
-  for (const auto& family :
-       {mobile_nets(), residual_nets(), plain_nets(), pixel_nets(), recurrent_nets(), transformer_nets()})
+  for (const auto& family : {mobile_nets(), residual_nets(), plain_nets(), pixel_nets(), recurrent_nets(),
+                             transformer_nets(), structured_nets()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

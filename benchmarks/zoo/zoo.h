@@ -85,5 +85,6 @@ std::vector<Entry> plain_nets();
 std::vector<Entry> pixel_nets();
 std::vector<Entry> recurrent_nets();
 std::vector<Entry> transformer_nets();
+std::vector<Entry> structured_nets();
 
 }  // namespace gradus::zoo

@@ -19,12 +19,13 @@ const std::vector<std::string> kFrozen[] = {  // a line for each family
     {"style_transfer", "conv_vae", "autoencoder"},
     {"bilstm_tagger", "lstm_1024", "projected_lstm"},
     {"gpt", "mlp_mixer", "vit"},
-    {"factorization_machine", "n_beats", "tcn"}};
+    {"factorization_machine", "n_beats", "tcn"},
+    {"ssd"}};
 
 std::vector<Entry> all_families() {
   std::vector<Entry> all;
   for (const auto& family : {mobile_nets(), residual_nets(), plain_nets(), pixel_nets(), recurrent_nets(),
-                             transformer_nets(), structured_nets()})
+                             transformer_nets(), structured_nets(), detector_nets()})
     all.insert(all.end(), family.begin(), family.end());
   return all;
 }

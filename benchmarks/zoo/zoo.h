@@ -86,5 +86,6 @@ std::vector<Entry> pixel_nets();
 std::vector<Entry> recurrent_nets();
 std::vector<Entry> transformer_nets();
 std::vector<Entry> structured_nets();
+std::vector<Entry> detector_nets();
 
 }  // namespace gradus::zoo

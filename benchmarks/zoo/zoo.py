@@ -32,7 +32,7 @@ from comparison_table import best, print_table  # noqa: E402
 from record import code_version, machine  # noqa: E402
 from variant import PRECISIONS, Variant  # noqa: E402
 
-TOLERANCE = 1e-9  # of a tensor's largest element; rounding in float64 leaves about 1e-12
+TOLERANCE = 1e-10  # of a tensor's largest element; rounding in float64 leaves about 1e-12
 
 
 def list_nets(options):

@@ -123,7 +123,8 @@ Advanced combined(Resolved resolved) {
     const Tensor places = entry.mask.defined() ? places_of(entry.mask) : entry.places;
     int64_t size = 1;
     for (int i = 0; i < entry.span; ++i) size *= result.view.size(entry.axis + i);
-    result.places = result.span == 0 ? places : result.places * size + places;
+    // A negative index, which checked_index() leaves in a captured step, stays negative.
+    result.places = result.span == 0 ? places : where(places < 0, places, result.places * size + places);
     result.span += entry.span;
   }
   return result;

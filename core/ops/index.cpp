@@ -97,6 +97,13 @@ void scatter_into(const Array& into, int axis, const Array& index, const Array& 
 Array checked_index(const Array& index, int64_t size, int64_t axis) {
   const Array places = as_int64(index);
   if (places.numel() == 0) return places;
+  const auto from_the_start = [&] {
+    return where(binary_scalar(lt, places, 0), binary_scalar(add, places, size), places);
+  };
+  if (runtime(places.device().type()).capturing()) {
+    const Array wrapped = from_the_start();
+    return where(binary_scalar(lt, wrapped, size), wrapped, full({}, -1, DType::i64, places.device()));
+  }
   const Array flat = reshape(places, {-1});
   const auto extreme = [&](ArgReduceOp op) {
     const auto [value, at] = arg_reduce(op, flat, 0, false);
@@ -106,8 +113,7 @@ Array checked_index(const Array& index, int64_t size, int64_t axis) {
     return found;
   };
   extreme(ArgReduceOp::argmax);
-  if (extreme(ArgReduceOp::argmin) >= 0) return places;
-  return where(binary_scalar(lt, places, 0), binary_scalar(add, places, size), places);
+  return extreme(ArgReduceOp::argmin) >= 0 ? places : from_the_start();
 }
 
 Array nonzero(const Array& x) {

@@ -152,9 +152,9 @@ Array gather(const Array& x, int axis, const Array& index);
 /// Elements are written in row-major order. `source` has the shape of `index`.
 void scatter_into(const Array& into, int axis, const Array& index, const Array& source, bool accumulate);
 
-/// Returns `index` as int64 with each negative index i replaced by i + size. Throws an IndexError if an index is
-/// outside [-size, size); for this check the host waits for the device. `axis` is the number of the dimension, for the
-/// message.
+/// Returns `index` as int64 with each negative index i replaced by i + size. An index outside [-size, size) is an
+/// IndexError, for which the host waits for the device. In a captured or recorded step it becomes negative, so that the
+/// kernel that uses it finds it. `axis` is the number of the dimension, for the message.
 Array checked_index(const Array& index, int64_t size, int64_t axis);
 /// The indices of the nonzero elements in row-major order, (count, x.ndim()). The host waits for the count.
 Array nonzero(const Array& x);

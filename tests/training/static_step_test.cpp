@@ -255,6 +255,26 @@ TEST_CASE("numbers that a step makes are part of its recording", "[static_step]"
   }
 }
 
+TEST_CASE("a recorded step takes tensors as indices, and finds those outside of a dimension", "[static_step]") {
+  Small small;
+  const Tensor x = arange(6).view({2, 3});
+  StaticStep step(kCPU, {&small.optimizer}, [&](const TensorList& batch) -> TensorList {
+    return {x.index({batch[0], batch[1]}), x.index({batch[0]})};
+  });
+  const auto run = [&](int64_t row, int64_t column) { return step({tensor({0, row}), tensor({1, column})}); };
+  for (int i = 0; i < 3; ++i) {
+    const TensorList results = run(-1, -3 + i);
+    CHECK(results[0].equal(tensor({1, 3 + i})));
+    CHECK(results[1].equal(tensor({{0, 1, 2}, {3, 4, 5}})));
+  }
+  REQUIRE(step.executor() != nullptr);
+  for (const auto& [row, column] : {std::pair{2, 0}, {-3, 0}, {1, 3}, {1, -4}}) {
+    INFO(row << ", " << column);
+    CHECK_THROWS_AS(run(row, column), IndexError);
+  }
+  CHECK(run(1, 2)[0].equal(tensor({1, 5})));
+}
+
 TEST_CASE("a recorded step is printed as text", "[static_step]") {
   Small small;
   StaticStep step = small.step([&](const Tensor& x) { return (x * small.w).sum(); });

@@ -198,7 +198,8 @@ struct GraphConvolutionImpl : nn::Module {
     Tensor x = features;
     for (size_t i = 0; i < layers->size(); ++i) {
       const Tensor y = layers->at<nn::Linear>(i).forward(i > 0 ? relu(x) : x);
-      x = zeros_like(y).index_add(0, to, weights * y.index_select(0, from));
+      const Tensor messages = weights * y.index_select(0, from);
+      x = messages.new_zeros(y.sizes()).index_add(0, to, messages);
     }
     return x;
   }

@@ -123,7 +123,8 @@ class GraphConvolution(nn.Module):
         weights = (scale[source] * scale[target]).unsqueeze(1)
         for i, layer in enumerate(self.layers):
             y = layer(F.relu(x) if i else x)
-            x = torch.zeros_like(y).index_add(0, target, weights * y[source])
+            messages = weights * y[source]
+            x = messages.new_zeros(y.shape).index_add(0, target, messages)
         return F.cross_entropy(x, labels)
 
 

@@ -2,7 +2,6 @@
 // layers (nn::ConvReLU2d, nn::BNReLU2d). In the backward pass, merges the gradient of a ReLU, which multiplies dy by
 // the mask y > 0, with the gradient of the convolution or normalisation.
 #include <algorithm>
-#include <string_view>
 
 #include <gradus/core/op_lists.h>
 #include <gradus/graph/passes/passes.h>
@@ -14,23 +13,21 @@ namespace {
 using Relu = detail::RecordedCall<UnaryOp, const View&, const MutableView&, const UnaryArgs&>;
 using ReluBackward = detail::RecordedCall<UnaryOp, const View&, const View&, const MutableView&, const UnaryArgs&>;
 
-/// Makes a call of `method` that replaces the calls `one` and `other`. Each operand of the new call is a copy of the
-/// operand of `one` or `other` that has the same address and layout.
+/// Makes a call of the method of `one`, with the arguments `args`, that replaces the calls `one` and `other`. Each
+/// operand of the new call is a copy of the operand of `one` or `other` that has the same address and layout.
 template <class Args>
-std::unique_ptr<Call> merged(void (Backend::*method)(const Args&), const char* name, const Args& args, Call& one,
-                             Call& other) {
-  std::unique_ptr<Call> call = detail::make_call(method, args);
-  call->name = name, call->origin = one.origin, call->number = one.number;
+std::unique_ptr<Call> merged(const Args& args, detail::RecordedCall<const Args&>& one, Call& other) {
+  std::unique_ptr<Call> call = detail::make_call(one.method(), args);
+  call->name = one.name, call->origin = one.origin, call->number = one.number;
   for_each_operand(args, [&](const auto& view) {
     const Operand* found = nullptr;
-    for (Call* from : {&one, &other}) {
+    for (Call* from : {static_cast<Call*>(&one), &other}) {
       auto operand = from->operands.begin();
       for_each_view(*from, [&](const auto& before, bool) {
         if (!found && before.data == view.data && is_same(operand->layout, view)) found = &*operand;
         ++operand;
       });
     }
-    if (!found) return;
     call->operands.push_back(*found);
     call->operands.back().is_written = std::is_same_v<decltype(view), const MutableView&>;
   });
@@ -68,37 +65,34 @@ class Fusion {
   }
   bool is_inner(int buffer) const { return buffer >= 0 && inner_[static_cast<size_t>(buffer)]; }
 
-  /// Merges call `at` into call `into` if `into` calls `method` and edit() can change the arguments of `into` so that
-  /// it also computes what `at` computes. edit() returns false if it cannot.
+  /// Merges call `at` into call `into` if `into` has arguments of type Args and edit() can change them so that it also
+  /// computes what `at` computes. edit() returns false if it cannot.
   template <class Args, class Edit>
-  bool fuse(size_t into, size_t at, void (Backend::*method)(const Args&), const char* name, const Edit& edit) {
-    const auto* const recorded = dynamic_cast<const detail::RecordedCall<const Args&>*>(calls_[into].get());
-    if (!recorded || recorded->name != std::string_view(name)) return false;
+  void fuse(size_t into, size_t at, const Edit& edit) {
+    auto* const recorded = dynamic_cast<detail::RecordedCall<const Args&>*>(calls_[into].get());
+    if (!recorded) return;
     Args fused = std::get<0>(recorded->arguments());
-    if (!edit(fused)) return false;
-    calls_[into] = merged(method, name, fused, *calls_[into], *calls_[at]);
+    if (!edit(fused)) return;
+    calls_[into] = merged(fused, *recorded, *calls_[at]);
     calls_[at] = nullptr;
-    return true;
   }
 
   /// If call `at`, a ReLU, is the only reader of a call's result, makes this call compute the ReLU as well.
   void fuse_forward(size_t at, const Relu& relu) {
-    const Operand &from = relu.operands[0], &to = relu.operands[1];
-    if (!is_inner(from.buffer) || !is_same(from.layout, to.layout)) return;
-    const std::vector<size_t> users = users_of(from.buffer);
+    const View& x = std::get<1>(relu.arguments());
+    const MutableView& y = std::get<2>(relu.arguments());
+    if (!is_inner(relu.operands[0].buffer) || !is_same(x, y)) return;
+    const std::vector<size_t> users = users_of(relu.operands[0].buffer);
     const auto place = std::ranges::find(users, at);
-    if (place == users.begin()) return;
-    const size_t writer = *std::prev(place);
-    if (to.buffer != from.buffer && (users.size() != 2 || place + 1 != users.end() || users_of(to.buffer)[0] != at))
-      return;
+    const size_t writer = *std::prev(place);  // there is one, because a buffer of the step is written before it is read
+    if (x.data != y.data && (place + 1 != users.end() || users_of(relu.operands[1].buffer)[0] != at)) return;
     const auto add_relu = [&](auto& args) {
-      const View& x = std::get<1>(relu.arguments());
-      if (args.relu || args.y.data != x.data || !is_same(args.y, x)) return false;
-      args.relu = true, args.y = std::get<2>(relu.arguments());
+      if (args.y.data != x.data || !is_same(args.y, x)) return false;
+      args.relu = true, args.y = y;
       return true;
     };
-    if (!fuse(writer, at, &Backend::conv2d_bias_relu, "conv2d_bias_relu", add_relu))
-      fuse(writer, at, &Backend::normalize, "normalize", add_relu);
+    fuse<Conv2dArgs>(writer, at, add_relu);
+    fuse<NormalizeArgs>(writer, at, add_relu);
   }
 
   /// If a single call reads the gradient that call `at`, the backward pass of a ReLU, writes, makes this call apply the
@@ -108,7 +102,7 @@ class Fusion {
     const MutableView& dx = std::get<3>(mask.arguments());
     if (!is_inner(mask.operands[2].buffer) || !is_same(dy, dx) || !is_same(saved, dx)) return;
     const std::vector<size_t> users = users_of(mask.operands[2].buffer);
-    if (users.size() != 2 || users[0] != at) return;
+    if (users.size() != 2) return;
     const size_t reader = users[1];
     for (size_t i = at + 1; i <= reader; ++i)
       if (uses(i, mask.operands[0].buffer, true) || uses(i, mask.operands[1].buffer, true)) return;
@@ -117,8 +111,8 @@ class Fusion {
       args.dy = dy, args.y = saved;
       return true;
     };
-    if (!fuse(reader, at, &Backend::conv2d_bias_relu_backward, "conv2d_bias_relu_backward", add_mask))
-      fuse(reader, at, &Backend::normalize_backward, "normalize_backward", add_mask);
+    fuse<Conv2dBackwardArgs>(reader, at, add_mask);
+    fuse<NormalizeBackwardArgs>(reader, at, add_mask);
   }
 
   Graph& graph_;

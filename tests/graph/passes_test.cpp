@@ -1,28 +1,14 @@
 // Passes over recorded steps: identical results with fewer calls and less memory.
-#include <algorithm>
-
 #include <gradus/benchmarks/nets.h>
-#include <gradus/gradus.h>
-#include <gradus/graph/executor.h>
 #include <gradus/graph/passes/passes.h>
-#include <gradus/graph/recorder.h>
-#include <gradus/tests/catch.h>
+#include <gradus/tests/graph/support.h>
 
 using namespace gradus;
+using test::calls_named;
 using test::contains;
+using test::graph_of;
 
 namespace {
-
-graph::Graph graph_of(const std::function<void()>& step) {
-  graph::Recorder recorder;
-  step();
-  return recorder.finish();
-}
-
-int64_t calls_named(const graph::Graph& graph, std::string_view name) {
-  return std::count_if(graph.calls().begin(), graph.calls().end(),
-                       [&](const auto& call) { return call->name == name; });
-}
 
 double mebibytes(size_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
 
@@ -41,6 +27,11 @@ TEST_CASE("calls whose results are not read are removed", "[graph_passes]") {
   CHECK(graph.calls().size() == 4);
   CHECK_THROWS_WITH(graph.check_released(), contains("'mul'") && contains("kept beyond the step"));
   kept = Tensor();
+  graph::Graph with_result = graph_of([&] { kept = x * 3; });
+  with_result.set_result(kept.array());
+  kept = Tensor();
+  graph::remove_dead_code(with_result);
+  CHECK(with_result.calls().size() == 1);
   graph::remove_dead_code(graph);
   CHECK(graph.calls().size() == 3);
   graph::Executor executor(std::move(graph));

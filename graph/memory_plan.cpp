@@ -87,7 +87,7 @@ size_t place(std::vector<Interval>& intervals) {
       const auto highest = std::ranges::max_element(order, [&](size_t a, size_t b) {
         return intervals[a].offset + intervals[a].bytes < intervals[b].offset + intervals[b].bytes;
       });
-      if (highest == order.begin() || highest == order.end()) break;
+      if (highest == order.begin()) break;
       std::rotate(order.begin(), highest, highest + 1);
     }
   };

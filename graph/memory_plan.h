@@ -23,7 +23,7 @@ struct MemoryPlan {
 /// The largest number of bytes that are in use at the same time.
 struct Peak {
   size_t bytes = 0;
-  int64_t call = 0;  ///< the time at which they are in use: in a graph, the position of the call
+  int64_t call = 0;  ///< the first time at which they are in use: in a graph, the position of the call
 };
 Peak peak_of(const std::vector<Interval>& intervals);
 Peak peak_of(const Graph& graph);

@@ -214,8 +214,8 @@ void Recorder::run_dry(Call& call) {
   std::set<const void*> written;
   for_each_view(call, [&](const auto& view, bool writes) {
     addresses.push_back(view.data);
+    if (!writes || graph_.blocks_->contains(static_cast<const char*>(addresses.back()))) return;
     const auto [begin, end] = extent_of(view);
-    if (!writes || begin == end || graph_.blocks_->contains(static_cast<const char*>(addresses.back()))) return;
     written.insert(view.data);
     most = std::max({most, static_cast<size_t>(-begin), static_cast<size_t>(end)});
   });

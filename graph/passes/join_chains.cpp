@@ -13,20 +13,20 @@ namespace {
 
 constexpr int64_t kBlock = 16384;            // elements; a multiple of kGrain of backends/openmp/simd/loops.h
 constexpr int64_t kWorthwhile = 4 * kBlock;  // elements; smaller operands stay in the cache without a chain
+struct alignas(64) Block {
+  char bytes[kBlock * 8];  // for elements of the largest type, which has 8 bytes
+};
 /// Runs a call on elements [begin, end) of its operands. blocks[i] is the number of the block in `scratch` that
 /// contains operand i, or -1 if the operand is an array in memory.
 using Part =
-    std::function<void(Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end)>;
-constexpr size_t kBlockBytes = static_cast<size_t>(kBlock) * 8;  // a block of the largest type, which has 8 bytes
+    std::function<void(Backend& backend, const std::vector<int>& blocks, Block* scratch, int64_t begin, int64_t end)>;
 
-/// This thread's memory for `blocks` blocks. A vector holds it, because the runtime's allocator would count it as the
+/// This thread's memory for `count` blocks. A vector holds it, because the runtime's allocator would count it as the
 /// memory of an array.
-char* scratch_for(size_t blocks) {
-  constexpr size_t kAlignment = 64;
-  static thread_local std::vector<char> memory;
-  if (memory.size() < blocks * kBlockBytes + kAlignment) memory.resize(blocks * kBlockBytes + kAlignment);
-  const auto misaligned = reinterpret_cast<uintptr_t>(memory.data()) % kAlignment;
-  return memory.data() + (kAlignment - misaligned) % kAlignment;
+Block* scratch_for(size_t count) {
+  static thread_local std::vector<Block> memory;
+  memory.resize(std::max(memory.size(), count));
+  return memory.data();
 }
 
 bool is_one_element(const StridedLayout& layout) {
@@ -41,14 +41,14 @@ template <class... Params>
 Part part_by(void (Backend::*method)(Params...), const Call& call) {
   const auto* const recorded = dynamic_cast<const detail::RecordedCall<Params...>*>(&call);
   if (!recorded || recorded->method() != method) return nullptr;
-  return [recorded](Backend& backend, const std::vector<int>& blocks, char* scratch, int64_t begin, int64_t end) {
+  return [recorded](Backend& backend, const std::vector<int>& blocks, Block* scratch, int64_t begin, int64_t end) {
     auto arguments = recorded->arguments();
     auto block = blocks.begin();
     const auto narrow_to_part = [&](auto& view) {
       const bool one = is_one_element(view);
       const auto offset = one ? 0 : static_cast<size_t>(begin) * size_of(view.dtype);
       char* const data = static_cast<char*>(const_cast<void*>(static_cast<const void*>(view.data)));
-      view.data = *block < 0 ? data + offset : scratch + static_cast<size_t>(*block) * kBlockBytes;
+      view.data = *block < 0 ? data + offset : scratch[*block].bytes;
       view.shape = {end - begin}, view.strides = Dims::filled(1, one ? 0 : 1);
       ++block;
     };
@@ -79,7 +79,7 @@ class Chain final : public Call {
       for (const Operand& operand : call->operands) {
         blocks.push_back(-1);
         operands.push_back(operand);
-        if (operand.buffer < 0 || !own[static_cast<size_t>(operand.buffer)]) continue;
+        if (!own[static_cast<size_t>(operand.buffer)]) continue;
         int& block = block_of[static_cast<size_t>(operand.buffer)];
         if (block < 0) block = static_cast<int>(count_++);
         blocks.back() = block;
@@ -90,7 +90,7 @@ class Chain final : public Call {
   }
   void run(Backend& backend) const override {
     parallel_for(numel_, kBlock, [&](int64_t begin, int64_t end) {
-      char* const scratch = scratch_for(count_);
+      Block* const scratch = scratch_for(count_);
       for (size_t i = 0; i < parts_.size(); ++i) parts_[i](backend, blocks_[i], scratch, begin, end);
     });
   }
@@ -109,31 +109,25 @@ class Chain final : public Call {
 /// Returns true if the call can be part of a chain: it is element-wise, its result is large and dense, and each operand
 /// has the result's strides or repeats a single element.
 bool is_flat(const Call& call) {
-  if (call.operands.empty() || !part_of(call)) return false;
+  if (!part_of(call)) return false;
   const StridedLayout& result = call.operands.back().layout;
-  if (result.numel() < kWorthwhile || !is_dense(result)) return false;
-  return std::ranges::all_of(call.operands, [&](const Operand& operand) {
-    const Operand& written = call.operands.back();
-    const bool is_same = operand.layout.strides == result.strides;
-    if (operand.buffer >= 0 && operand.buffer == written.buffer && !(is_same && operand.offset == written.offset))
-      return false;
-    return operand.layout.shape == result.shape && (is_same || (!operand.is_written && is_one_element(operand.layout)));
-  });
+  return result.numel() >= kWorthwhile && is_dense(result) &&
+         std::ranges::all_of(call.operands, [&](const Operand& operand) {
+           return operand.layout.strides == result.strides || is_one_element(operand.layout);
+         });
 }
 
-/// Returns true if the call can be added to the chain `others`: it shares a buffer with them, and if one of the calls
-/// writes a buffer, all of them use it with the same offset, type and strides.
+/// Returns true if the call can be added to the chain `others`: it has as many elements, it shares a buffer with them,
+/// and if one of the calls writes a buffer, all of them use it with the same offset and layout.
 bool joins(const Call& call, const Calls& others) {
-  const StridedLayout &result = call.operands.back().layout, &last = others.back()->operands.back().layout;
-  if (result.shape != last.shape || result.strides != last.strides) return false;
+  if (call.operands.back().layout.numel() != others.back()->operands.back().layout.numel()) return false;
   bool shares = false;
   for (const auto& other : others)
     for (const Operand& before : other->operands)
       for (const Operand& operand : call.operands) {
-        if (before.buffer < 0 || before.buffer != operand.buffer) continue;
-        const bool is_same = before.offset == operand.offset && before.layout.dtype == operand.layout.dtype &&
-                             before.layout.strides == operand.layout.strides;
-        if ((before.is_written || operand.is_written) && !is_same) return false;
+        if (before.buffer != operand.buffer) continue;
+        const bool is_equal = before.offset == operand.offset && is_same(before.layout, operand.layout);
+        if ((before.is_written || operand.is_written) && !is_equal) return false;
         shares = true;
       }
   return shares;
@@ -156,7 +150,7 @@ void join_chains(Graph& graph) {
     if (chain.size() > 1) {
       const std::vector<size_t> inside = count_uses(chain);
       std::vector<bool> own;
-      for (size_t i = 0; i < uses.size(); ++i) own.push_back(inside[i] > 0 && inside[i] == uses[i] && inner[i]);
+      for (size_t i = 0; i < uses.size(); ++i) own.push_back(inside[i] == uses[i] && inner[i]);
       calls.push_back(std::make_unique<Chain>(std::move(chain), own));
     } else {
       std::move(chain.begin(), chain.end(), std::back_inserter(calls));

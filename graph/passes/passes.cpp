@@ -247,14 +247,13 @@ void work_in_place(Graph& graph) {
     Operand& result = call.operands.back();
     const Buffer& buffer = graph.buffers()[place(result)];
     const int number = static_cast<int>(i);
-    if (!inner[place(result)] || buffer.first_use != number || result.offset != 0) continue;
+    if (!inner[place(result)] || buffer.first_use != number) continue;
     const auto fits = [&](const Operand& operand) {
-      if (operand.buffer < 0 || operand.is_written || operand.buffer == result.buffer || operand.offset != 0)
-        return false;
       // No other operand of the call may use the buffer, because the result overwrites it.
-      const auto readers = std::ranges::count(call.operands, operand.buffer, &Operand::buffer);
-      return is_same(operand.layout, result.layout) && readers == 1 && inner[place(operand)] &&
-             graph.buffers()[place(operand)].bytes == buffer.bytes && last_use[place(operand)] == number;
+      const auto users = std::ranges::count(call.operands, operand.buffer, &Operand::buffer);
+      return operand.offset == result.offset && is_same(operand.layout, result.layout) && users == 1 &&
+             inner[place(operand)] && graph.buffers()[place(operand)].bytes == buffer.bytes &&
+             last_use[place(operand)] == number;
     };
     const auto operand = std::ranges::find_if(call.operands, fits);
     if (operand == call.operands.end()) continue;

@@ -1,0 +1,132 @@
+// When passes move calls and let results overwrite operands, on steps of single calls of the backend.
+#include <gradus/graph/passes/passes.h>
+#include <gradus/tests/graph/support.h>
+
+using namespace gradus;
+using test::calls_named;
+using test::contains;
+using test::graph_of;
+
+namespace {
+
+Backend& step_kernels() { return current_backend(DeviceType::cpu); }
+void exp_into(const Tensor& x, const Tensor& y) { step_kernels().unary(UnaryOp::exp, x.array(), y.array(), {}); }
+void copy_into(const Tensor& x, const Tensor& y) { step_kernels().copy(x.array(), y.array()); }
+
+/// The bytes of the arena after work_in_place(), which keeps the results of the step.
+size_t bytes_in_place(const std::function<void()>& step, const TensorList& results) {
+  size_t bytes = 0;
+  const auto pass = [&](graph::Graph& graph) {
+    graph::work_in_place(graph);
+    bytes = graph::plan_memory(graph).bytes;
+  };
+  test::text_after(pass, step, results);
+  return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("calls are reordered if that saves a twentieth of the memory", "[graph_passes]") {
+  const auto is_reordered = [](int64_t large, int64_t small) {
+    const Tensor x = randn({large}), y = randn({small}), sums[] = {zeros({1}), zeros({1})};
+    graph::Graph graph = graph_of([&] {
+      const Tensor a = empty({large}), b = empty({small});
+      exp_into(x, a), exp_into(y, b);
+      step_kernels().reduce(ReduceOp::sum, a.array(), 1, sums[0].array());
+      step_kernels().reduce(ReduceOp::sum, b.array(), 1, sums[1].array());
+    });
+    const size_t before = graph::plan_memory(graph).bytes;
+    const std::string text = graph.str();
+    graph::order_for_memory(graph);
+    const bool is_changed = graph.str() != text;
+    CHECK(is_changed == (graph::plan_memory(graph).bytes != before));
+    graph::Executor(std::move(graph)).run();
+    CHECK(sums[0].allclose(x.exp().sum()));
+    CHECK(sums[1].allclose(y.exp().sum()));
+    return is_changed;
+  };
+  constexpr int64_t kLine = 16;  // elements of 64 bytes
+  CHECK(is_reordered(90 * kLine, 10 * kLine));
+  CHECK(is_reordered(95 * kLine, 5 * kLine));
+  CHECK_FALSE(is_reordered(96 * kLine, 4 * kLine));
+}
+
+TEST_CASE("an element-wise result overwrites an operand only at the same place of equal memory", "[graph_passes]") {
+  const Tensor x = randn({64}), y = empty({64}), z = empty({64});
+  CHECK(bytes_in_place(
+            [&] {
+              const Tensor a = empty({64}), b = empty({64});
+              copy_into(x, a), exp_into(a, b), copy_into(b, y);
+            },
+            {y}) == 256);
+  CHECK(bytes_in_place(
+            [&] {  // the second halves of both
+              const Tensor a = empty({64}), b = empty({64});
+              copy_into(x, a), exp_into(a.slice(0, 32), b.slice(0, 32)), copy_into(b.slice(0, 32), y.slice(0, 32));
+            },
+            {y}) == 256);
+  CHECK(bytes_in_place(
+            [&] {  // places that overlap
+              const Tensor a = empty({64}), b = empty({64});
+              copy_into(x, a), exp_into(a.slice(0, 1, 33), b.slice(0, 0, 32)),
+                  copy_into(b.slice(0, 0, 32), y.slice(0, 32));
+            },
+            {y}) == 512);
+  CHECK(bytes_in_place(
+            [&] {  // the rest of the result's memory is written before
+              const Tensor a = empty({64}), b = empty({64});
+              copy_into(x, a), copy_into(x, b), exp_into(a.slice(0, 0, 32), b.slice(0, 0, 32)), copy_into(b, y);
+            },
+            {y}) == 512);
+  CHECK(bytes_in_place(
+            [&] {  // the result is the first part of more memory
+              const Tensor a = empty({32}), b = empty({64});
+              copy_into(x.slice(0, 32), a), exp_into(a, b.slice(0, 0, 32)), copy_into(x.slice(0, 32), b.slice(0, 32));
+              copy_into(b, y);
+            },
+            {y}) == 128 + 256);
+  CHECK(bytes_in_place(
+            [&] {  // memory from before the step
+              const Tensor b = empty({64});
+              exp_into(x, b), copy_into(b, y);
+            },
+            {y}) == 256);
+  CHECK(bytes_in_place(
+            [&] {  // the operand is read later
+              const Tensor a = empty({64}), b = empty({64});
+              copy_into(x, a), exp_into(a, b), copy_into(a, z), copy_into(b, y);
+            },
+            {y, z}) == 512);
+  CHECK(bytes_in_place(
+            [&] {  // a chain of calls, of which the last result is read with the first
+              const Tensor a = empty({64}), b = empty({64}), c = empty({64});
+              copy_into(x, a), exp_into(a, b), exp_into(b, c), copy_into(c, y), copy_into(a, z);
+            },
+            {y, z}) == 512);
+  const Tensor none = empty({0});
+  CHECK(bytes_in_place([&] { y.copy_(x), (none + 1).mul_(2); }, {y}) == 0);
+}
+
+TEST_CASE("an update is split only for large gradients of the step", "[graph_passes]") {
+  const auto updates = [](int64_t outputs, int64_t batch, bool keeps_gradients) {
+    Tensor w = randn({512, outputs}).requires_grad_(), scale = ones({outputs}).requires_grad_();
+    optim::SGD optimizer({w, scale}, optim::SGDOptions(0.1));
+    const Tensor x = empty({batch, 512});
+    const auto loss_of = [&](const Tensor& input) { return (input.matmul(w) * scale).square().mean(); };
+    const auto step = [&] {
+      optimizer.zero_grad(!keeps_gradients);
+      loss_of(x).backward();
+      optimizer.step();
+    };
+    loss_of(randn({1, 512})).backward();
+    optimizer.step();  // makes the optimizer's state
+    optimizer.zero_grad(!keeps_gradients);
+    graph::Graph graph = graph_of(step);
+    graph::update_early(graph);
+    return calls_named(graph, "optimizer_step");
+  };
+  CHECK(updates(256, 4, false) == 2);  // a matrix of 512 KiB, and the scale
+  CHECK(updates(255, 4, false) == 1);
+  CHECK(updates(256, 4, true) == 1);         // gradients from before the step need no other memory
+  CHECK(updates(256, 1 << 15, false) == 1);  // the activations have 32 MiB
+}

@@ -162,6 +162,11 @@ class FakeRuntime final : public DeviceRuntime {
     return nullptr;
   }
   bool capturing() const override { return is_capturing() || is_recording(DeviceType::cuda); }
+  /// Whether this thread is between begin_capture() and end_capture().
+  static bool& is_capturing() {
+    thread_local bool capturing = false;
+    return capturing;
+  }
 
  private:
   /// Waits for all work that is queued on any stream.
@@ -176,10 +181,6 @@ class FakeRuntime final : public DeviceRuntime {
       event.record(stream);
       event.synchronize();
     }
-  }
-  static bool& is_capturing() {
-    thread_local bool capturing = false;
-    return capturing;
   }
   static std::map<int, Stream>& current() {
     thread_local std::map<int, Stream> streams;

@@ -1,7 +1,5 @@
 // A recorded graph as text and in Graphviz's language.
-#include <gradus/gradus.h>
-#include <gradus/graph/recorder.h>
-#include <gradus/tests/catch.h>
+#include <gradus/tests/graph/support.h>
 
 using namespace gradus;
 using test::contains;
@@ -28,7 +26,100 @@ TEST_CASE("arguments of all kinds are printed", "[graph]") {
   CHECK_THAT(graph.str(), contains("%0 = external x, 96 bytes\n") && contains(" strides (2, 6) float32") &&
                               contains("+4 (") && contains("p 0.25") && contains(" = constant, 24 bytes\n") &&
                               contains(" = result, ") && contains("op argmax") && contains("scalar 3,") &&
-                              contains("rows.weight [") && contains("state.device_offset true"));
+                              contains("scalar 0.1,") && contains("rows.begin [0, ") &&
+                              contains("state.device_offset true"));
   CHECK_THAT(graph.dot(), contains("digraph step {") && contains("label=\"arg_reduce\"") &&
                               contains("[shape=ellipse, label=\"x\"]") && contains("[label=\"(4, 6) float32\"]"));
+}
+
+TEST_CASE("a graph's text has the documented form", "[graph]") {
+  const Tensor x = randn({4, 3}), w = randn({3, 2}), y = empty({2, 4});
+  graph::Graph graph = test::graph_of([&] {
+    const OpContext context("matmul", {"/home/a.cpp", 41});
+    Backend& kernels = current_backend(DeviceType::cpu);
+    const Array product = Array::empty({4, 2});
+    kernels.matmul(x.array(), w.array(), product, false);
+    kernels.unary(UnaryOp::relu, product, product, {});
+    kernels.copy(product, y.transpose(0, 1).array());
+    kernels.unary(UnaryOp::abs, x.array(), x.array(), {});
+  });
+  graph.set_name(x.array(), "x"), graph.set_name(w.array(), "w");
+  graph.set_name(randn({2}).array(), "other");  // no call uses it
+  CHECK(graph.str() ==
+        "%0 = external x, 48 bytes\n"
+        "%1 = external w, 24 bytes\n"
+        "%2 = external, 32 bytes\n"
+        "y %3 (4, 2) float32 = matmul a %0 (4, 3) float32, b %1 (3, 2) float32, accumulate false  # matmul, a.cpp:41\n"
+        "y %3 (4, 2) float32 = unary op relu, x %3 (4, 2) float32, a 0, b 0  # matmul, a.cpp:41\n"
+        "y %2 (4, 2) strides (1, 4) float32 = copy x %3 (4, 2) float32  # matmul, a.cpp:41\n"
+        "y %0 (4, 3) float32 = unary op abs, x %0 (4, 3) float32, a 0, b 0  # matmul, a.cpp:41\n");
+  const auto node_of = [&](const Tensor& tensor) {
+    return "buffer" + std::to_string(graph.buffer_of(tensor.data_ptr()) - graph.buffers().data());
+  };
+  CHECK(graph.dot() ==
+        "digraph step {\n  node [shape=box];\n"
+        "  call0 [label=\"matmul\", tooltip=\"matmul, a.cpp:41\"];\n  " +
+            node_of(x) + " [shape=ellipse, label=\"x\"];\n  " + node_of(x) +
+            " -> call0 [label=\"(4, 3) float32\"];\n  " + node_of(w) + " [shape=ellipse, label=\"w\"];\n  " +
+            node_of(w) +
+            " -> call0 [label=\"(3, 2) float32\"];\n"
+            "  call1 [label=\"unary\", tooltip=\"matmul, a.cpp:41\"];\n"
+            "  call0 -> call1 [label=\"(4, 2) float32\"];\n  call0 -> call1 [label=\"(4, 2) float32\"];\n"
+            "  call2 [label=\"copy\", tooltip=\"matmul, a.cpp:41\"];\n"
+            "  call1 -> call2 [label=\"(4, 2) float32\"];\n  " +
+            node_of(y) + " [shape=ellipse, label=\"\"];\n  " + node_of(y) +
+            " -> call2 [label=\"(4, 2) float32\"];\n  call3 [label=\"unary\", tooltip=\"matmul, a.cpp:41\"];\n  " +
+            node_of(x) + " -> call3 [label=\"(4, 3) float32\"];\n  " + node_of(x) +
+            " -> call3 [label=\"(4, 3) float32\"];\n}\n");
+}
+
+TEST_CASE("the extent of a layout is the range of bytes from its first element", "[graph]") {
+  const auto extent = [](const Shape& shape, const Strides& strides, DType dtype = DType::f32) {
+    StridedLayout layout;
+    layout.shape = shape, layout.strides = strides, layout.dtype = dtype;
+    const graph::Extent found = graph::extent_of(layout);
+    return std::pair(found.begin, found.end);
+  };
+  const auto is = [](int64_t begin, int64_t end) { return std::pair(begin, end); };
+  CHECK(extent({}, {}) == is(0, 4));
+  CHECK(extent({0, 3}, {3, 1}) == is(0, 0));
+  CHECK(extent({2, 3}, {3, 1}) == is(0, 24));
+  CHECK(extent({2, 3}, {3, 1}, DType::f64) == is(0, 48));
+  CHECK(extent({2, 3}, {-3, 1}) == is(-12, 12));
+  CHECK(extent({2, 3}, {10, 0}, DType::u8) == is(0, 11));
+}
+
+TEST_CASE("a layout is dense if its elements fill a block of memory in any order", "[graph]") {
+  const auto is_dense = [](const Shape& shape, const Strides& strides) {
+    StridedLayout layout;
+    layout.shape = shape, layout.strides = strides;
+    return graph::is_dense(layout);
+  };
+  CHECK(is_dense({}, {}));
+  CHECK(is_dense({2, 3}, {3, 1}));
+  CHECK(is_dense({2, 3}, {1, 2}));
+  CHECK(is_dense({2, 1, 3}, {3, 0, 1}));
+  CHECK_FALSE(is_dense({2, 3}, {4, 1}));
+  CHECK_FALSE(is_dense({2, 2}, {0, 3}));
+  CHECK_FALSE(is_dense({2, 2}, {3, 0}));
+  CHECK_FALSE(is_dense({4}, {-1}));
+}
+
+TEST_CASE("an array of a step that is kept without values is an error that names it", "[graph]") {
+  const Tensor x = randn({2});
+  Tensor computed, uncomputed;
+  graph::Graph graph = test::graph_of([&] {
+    uncomputed = empty({3});
+    const Tensor unused = x + 1;
+  });
+  CHECK_NOTHROW(graph.check_released());  // no call uses it, and its memory is usable
+  Tensor other;
+  graph = test::graph_of([&] {
+    uncomputed = empty({3});
+    computed = x + 1, computed = computed * 2;
+    other = empty({3});
+  });
+  CHECK_THROWS_WITH(graph.check_released(), contains("the result of 'mul' at") && contains("graph_test.cpp:"));
+  computed = Tensor();
+  CHECK_NOTHROW(graph.check_released());
 }

@@ -1,12 +1,9 @@
 // Recorded steps on a device other than the CPU. The device is a fake one, with the host's memory and openmp's kernels.
 // The results of recorded steps equal those of eager steps bit for bit, recording does not use the device, and lockstep
 // compares steps on two devices.
-#include <gradus/gradus.h>
-#include <gradus/graph/executor.h>
-#include <gradus/graph/recorder.h>
 #include <gradus/inspect/lockstep.h>
-#include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fake_device.h>
+#include <gradus/tests/graph/support.h>
 
 using namespace gradus;
 using test::contains;
@@ -23,6 +20,10 @@ class OtherBackend final : public BackendInterceptor<OtherBackend> {
   template <class... Params>
   void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
     runtime(DeviceType::cuda).synchronize(0);  // waits for queued copies
+    if (is_recording(DeviceType::cuda) && !test::FakeRuntime::is_capturing()) ++calls_outside_captures;
+    std::vector<Storage> pieces;
+    for (size_t bytes : workspace) pieces.push_back(Storage::allocate(bytes, kOther));
+    for (const Storage& piece : pieces) addresses.push_back(static_cast<const char*>(piece.data()));
     (backend("openmp").*method)(arguments...);
     const auto look_at = [&](const auto& view) {
       if (!(view.device == kOther)) throw ValueError(std::string(name) + " was given an operand elsewhere");
@@ -32,6 +33,9 @@ class OtherBackend final : public BackendInterceptor<OtherBackend> {
     (for_each_operand(arguments, look_at), ...);
   }
   bool is_wrong = false;
+  int calls_outside_captures = 0;      // of a recording
+  std::vector<size_t> workspace;       // bytes of the pieces that each call allocates
+  std::vector<const char*> addresses;  // of these pieces
 };
 
 /// The backend of the fake device. Null on a machine with a GPU, for which tests/cuda has the same cases.
@@ -162,4 +166,93 @@ TEST_CASE("a recording on another device keeps values from the host, and errors 
              contains("'zeros' at") && contains("cuda:1, the recorded step is on cuda:0"));
   graph::Recorder recorder;
   CHECK_THROWS_WITH(Storage::allocate_pinned(8), contains("page-locked memory cannot be part of a recorded step"));
+}
+
+TEST_CASE("workspace of kernels on another device is in the arena, as far as the recording knows it") {
+  OtherBackend* const other = other_backend();
+  if (!other) return;
+  const Tensor x = ones({100}).to(kOther);
+  Tensor y;
+  other->calls_outside_captures = 0;
+  // The addresses of the pieces that each call gets in the first run, relative to the call's workspace; -1 for others.
+  const auto places_of = [&](const std::vector<size_t>& pieces) {
+    other->workspace = {1000, 100};
+    graph::Graph graph = test::graph_of([&] { y = x * 2 + 1; }, kOther);
+    graph.set_result(y.array());
+    REQUIRE(graph.calls().size() == 2);
+    for (const auto& call : graph.calls()) {
+      CHECK(call->workspace_bytes == 1024 + 512);
+      CHECK(call->scratch_bytes == 1024 + 512);
+      CHECK(call->scratch.size() == 2);
+    }
+    graph::Executor executor(std::move(graph));
+    CHECK(executor.plan().bytes == 2 * 512 + 1536);
+    const graph::Buffer* const buffer = executor.graph().buffer_of(y.data_ptr());
+    const char* const arena = buffer->memory - executor.plan().offsets[buffer - executor.graph().buffers().data()];
+    other->workspace = pieces, other->addresses.clear();
+    executor.run();
+    other->workspace.clear();
+    CHECK(Tensor(executor.result(y.array())).cpu().equal(ones({100}) * 3));
+    std::vector<std::ptrdiff_t> places;
+    for (size_t i = 0; i < other->addresses.size(); ++i) {
+      const std::ptrdiff_t place =
+          other->addresses[i] - arena - static_cast<std::ptrdiff_t>(executor.plan().scratch[i / pieces.size()]);
+      places.push_back(place >= 0 && place < 1536 ? place : -1);
+    }
+    return places;
+  };
+  using Places = std::vector<std::ptrdiff_t>;
+  CHECK(places_of({1000, 100}) == Places{0, 1024, 0, 1024});
+  CHECK(places_of({1024, 512}) == Places{0, 1024, 0, 1024});
+  CHECK(places_of({1025, 512}) == Places{-1, 1024, -1, 1024});
+  CHECK(places_of({1, 1, 1}) == Places{0, 1024, -1, 0, 1024, -1});
+  CHECK(other->calls_outside_captures == 0);
+  CHECK_FALSE(test::FakeRuntime::is_capturing());
+}
+
+TEST_CASE("the two gradients of a convolution on another device are two calls unless they share a mask") {
+  if (!other_backend()) return;
+  const auto gradients_of = [](const Tensor& x, const Tensor& w, bool has_relu, bool recorded) {
+    const Tensor bias = zeros({3}, TensorOptions(kFloat).device(kOther)), used[] = {x, w};
+    const auto step = [&] { (has_relu ? conv2d_relu(x, w, bias) : conv2d(x, w)).square().sum().backward(); };
+    TensorList gradients;
+    if (!recorded) {
+      step();
+      for (const Tensor& tensor : used)
+        if (tensor.requires_grad()) gradients.push_back(tensor.grad().cpu());
+    } else {
+      graph::Graph graph = test::graph_of(step, kOther);
+      const bool is_split = x.requires_grad() && w.requires_grad() && !has_relu;
+      CHECK(test::calls_named(graph, "conv2d_backward_data") == is_split);
+      CHECK(test::calls_named(graph, "conv2d_bias_relu_backward") == 1);
+      for (const Tensor& tensor : used)
+        if (tensor.requires_grad()) graph.set_result(tensor.grad().array());
+      graph::Executor executor(std::move(graph));
+      executor.run();
+      for (const Tensor& tensor : used)
+        if (tensor.requires_grad()) gradients.push_back(Tensor(executor.result(tensor.grad().array())).cpu());
+    }
+    return gradients;
+  };
+  const Tensor x = randn({1, 2, 5, 5}).to(kOther), w = randn({3, 2, 3, 3}).to(kOther);
+  for (const bool has_relu : {false, true})
+    for (const int wanted : {1, 2, 3}) {  // the gradient of x, of w, or both
+      const auto gradients = [&](bool recorded) {
+        return gradients_of(x.detach().requires_grad_(wanted != 2), w.detach().requires_grad_(wanted != 1), has_relu,
+                            recorded);
+      };
+      const TensorList eager = gradients(false), got = gradients(true);
+      for (size_t i = 0; i < eager.size(); ++i) CHECK(got[i].equal(eager[i]));
+    }
+}
+
+TEST_CASE("a recording on another device does not start within a capture and knows arrays without values") {
+  if (!other_backend()) return;
+  runtime(DeviceType::cuda).begin_capture();
+  CHECK_THROWS_WITH(graph::Recorder(kOther), contains("already capturing a graph"));
+  runtime(DeviceType::cuda).end_capture();
+
+  Tensor kept;
+  graph::Graph graph = test::graph_of([&] { kept = empty({3}, TensorOptions(kFloat).device(kOther)); }, kOther);
+  CHECK_THROWS_WITH(graph.check_released(), contains("an array of 12 bytes that the step made without computing"));
 }

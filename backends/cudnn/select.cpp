@@ -63,13 +63,13 @@ enum LibraryPart {
   kMultiplyAdds,          // with channels padded to whole vectors
   kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
   kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
-  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
+  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds …
+  kFewRowMultiplyAdds,    // … and is faster for at most 64 channels of the result
   kSparseMultiplyAdds,    // with a stride or dilation
   kSparseCalls,
   kLargeFilterMultiplyAdds,  // of more than 9 taps side by side, which has such engines, too
   kLargeFilterCalls,
-  kNarrowTaps,  // bytes of all taps of all positions, with fewer than 8 channels
-  kNarrowCalls,
+  kNarrowTaps,         // bytes of all taps of all positions, with fewer than 8 channels
   kDepth,              // of the product
   kBytes,              // of the operands and the result
   kConvertedBytes,     // of operands in a layout that engines for tensor cores do not read
@@ -85,12 +85,12 @@ constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds
                                       {"large_tiles", WorkLimit::multiply_adds},
                                       {"small_tiles", WorkLimit::multiply_adds},
                                       {"winograd_multiply_adds", WorkLimit::multiply_adds},
+                                      {"few_row_multiply_adds", WorkLimit::multiply_adds},
                                       {"sparse_multiply_adds", WorkLimit::multiply_adds},
                                       {"sparse_calls", WorkLimit::calls},
                                       {"large_filter_multiply_adds", WorkLimit::multiply_adds},
                                       {"large_filter_calls", WorkLimit::calls},
                                       {"narrow_taps", WorkLimit::bytes},
-                                      {"narrow_calls", WorkLimit::calls},
                                       {"depth", WorkLimit::calls},
                                       {"bytes", WorkLimit::bytes},
                                       {"converted_bytes", WorkLimit::bytes},
@@ -147,7 +147,8 @@ KernelWork work_of(const ConvProblem& p) {
     work[kGroupCalls] = 1;
   } else {
     if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
-      work[kWinogradMultiplyAdds] = multiply_adds, work[kSmallTiles] = tiles_of(64, 2);
+      work[rows <= 64 ? kFewRowMultiplyAdds : kWinogradMultiplyAdds] = multiply_adds;
+      work[kSmallTiles] = tiles_of(64, 2);
     } else if (taps > 9 && !is_sparse) {
       work[kLargeFilterMultiplyAdds] = multiply_adds, work[kLargeFilterCalls] = 1;
     } else {
@@ -156,7 +157,7 @@ KernelWork work_of(const ConvProblem& p) {
     if (is_sparse) work[kSparseMultiplyAdds] = multiply_adds, work[kSparseCalls] = 1;
     const bool is_padded = p.filters() % unit != 0 || p.channels() % unit != 0;
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
-      work[kNarrowTaps] = product({outputs, least, taps}) * element, work[kNarrowCalls] = 1;
+      work[kNarrowTaps] = product({outputs, least, taps}) * element;
     if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
     work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
   }

@@ -97,12 +97,10 @@ void scatter_into(const Array& into, int axis, const Array& index, const Array& 
 Array checked_index(const Array& index, int64_t size, int64_t axis) {
   const Array places = as_int64(index);
   if (places.numel() == 0) return places;
-  const auto from_the_start = [&] {
-    return where(binary_scalar(lt, places, 0), binary_scalar(add, places, size), places);
-  };
+  const auto wrapped = [&] { return where(binary_scalar(lt, places, 0), binary_scalar(add, places, size), places); };
   if (runtime(places.device().type()).capturing()) {
-    const Array wrapped = from_the_start();
-    return where(binary_scalar(lt, wrapped, size), wrapped, full({}, -1, DType::i64, places.device()));
+    const Array all = wrapped();
+    return where(binary_scalar(lt, all, size), all, full({}, -1, DType::i64, places.device()));
   }
   const Array flat = reshape(places, {-1});
   const auto extreme = [&](ArgReduceOp op) {
@@ -113,7 +111,7 @@ Array checked_index(const Array& index, int64_t size, int64_t axis) {
     return found;
   };
   extreme(ArgReduceOp::argmax);
-  return extreme(ArgReduceOp::argmin) >= 0 ? places : from_the_start();
+  return extreme(ArgReduceOp::argmin) >= 0 ? places : wrapped();
 }
 
 Array nonzero(const Array& x) {

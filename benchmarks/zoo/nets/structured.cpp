@@ -37,12 +37,12 @@ struct DlrmImpl : nn::Module {
       vectors.push_back(tables->at<nn::EmbeddingBag>(i).forward(categories.select(1, i)));
     const Tensor all = stack(vectors, 1);                   // (N, 9, width)
     const Tensor products = bmm(all, all.transpose(1, 2));  // (N, 9, 9), symmetric
-    const Tensor pairs = tril_indices(kTables + 1, kTables + 1, -1, categories.options());
     return top(cat({dense, products.index({Slice(), pairs[0], pairs[1]})}, 1)).squeeze(1);
   }
 
   static constexpr int kTables = 8;
   static constexpr int64_t kWidth = 32;
+  Tensor pairs = register_buffer("pairs", tril_indices(kTables + 1, kTables + 1, -1));
   nn::Sequential bottom = linear_layers({13, 256, 128, kWidth});
   nn::ModuleList tables;
   nn::Sequential top = linear_layers({kWidth + kTables * (kTables + 1) / 2, 256, 128, 1});

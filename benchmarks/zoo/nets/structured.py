@@ -20,13 +20,14 @@ class Dlrm(nn.Module):
         self.bottom = linear_layers(13, 256, 128, 32)
         self.tables = nn.ModuleList([nn.EmbeddingBag(10000, 32, mode="sum") for _ in range(8)])
         self.top = linear_layers(32 + 36, 256, 128, 1)
+        self.register_buffer("pairs", torch.tril_indices(9, 9, -1))
 
     def loss(self, numbers, categories, clicks):
         dense = F.relu(self.bottom(numbers))
         vectors = [dense, *(table(categories[:, i]) for i, table in enumerate(self.tables))]
         vectors = torch.stack(vectors, 1)
         products = torch.bmm(vectors, vectors.transpose(1, 2))
-        rows, columns = torch.tril_indices(9, 9, -1, device=categories.device)
+        rows, columns = self.pairs
         logits = self.top(torch.cat([dense, products[:, rows, columns]], 1)).squeeze(1)
         return F.binary_cross_entropy_with_logits(logits, clicks)
 

@@ -78,7 +78,7 @@ RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, 
                                       const RecurrentStates& states, bool reverse, bool need_dx) {
   const int64_t length = x.shape()[0], batch = x.shape()[1], rows = weights.w_hh.shape()[0];
   const int64_t size = rows / gates_of(cell);
-  const bool is_lstm = cell == RecurrentCell::lstm;
+  const bool is_lstm = cell == RecurrentCell::lstm, is_gru = cell == RecurrentCell::gru;
   Backend& backend = backend_of(x);
   const Array dgates = Array::empty_like(states.gates);
   RecurrentGradients gradients;
@@ -92,7 +92,6 @@ RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, 
 
   // The columns of a GRU's gradients that belong to sums over the hidden state and over the input.
   const Array all = flat(dgates), of_state = all.slice(1, 0, rows);
-  const bool is_gru = cell == RecurrentCell::gru;
   const Array of_input = is_gru ? cat({all.slice(1, 0, 2 * size), all.slice(1, 3 * size, 4 * size)}, 1) : all;
   if (need_dx) gradients.dx = matmul(of_input, weights.w_ih).view(x.shape());
   gradients.dw_ih = matmul(of_input.transpose(0, 1), flat(x));
@@ -107,9 +106,8 @@ RecurrentGradients recurrent_backward(RecurrentCell cell, const Array& dhidden, 
   gradients.dw_hh = matmul(steps(of_state, first, first + 1).transpose(0, 1), h0);
   if (length > 1) {
     const int64_t from = reverse ? 0 : 1, to = reverse ? length - 1 : length, earlier = reverse ? 1 : -1;
-    backend.matmul(steps(of_state, from, to).transpose(0, 1), steps(flat(states.hidden), from + earlier, to + earlier),
-                   gradients.dw_hh,
-                   /*accumulate=*/true);
+    const Array before = steps(flat(states.hidden), from + earlier, to + earlier);
+    backend.matmul(steps(of_state, from, to).transpose(0, 1), before, gradients.dw_hh, /*accumulate=*/true);
   }
   if (weights.w_hr.defined()) gradients.dw_hr = matmul(flat(dprojected).transpose(0, 1), flat(states.outputs));
   return gradients;

@@ -16,28 +16,28 @@ namespace gradus::platform {
 #ifdef __linux__
 int allowed_cores() {
   cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return std::max(1, CPU_COUNT(&allowed));
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0) return CPU_COUNT(&allowed);
   return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 int current_core() { return sched_getcpu(); }
 
 // Asks the scheduler for any allowed core except `core`, then for all allowed cores again, which lets the thread stay
-// where it has moved.
+// where it has moved. The first request fails, and changes nothing, if there is no other core.
 void leave_core(int core) {
   cpu_set_t allowed;
-  if (core < 0 || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   cpu_set_t others = allowed;
   CPU_CLR(core, &others);
-  if (CPU_COUNT(&others) == 0) return;
   sched_setaffinity(0, sizeof others, &others);
   sched_setaffinity(0, sizeof allowed, &allowed);
 }
 
+// The system refuses an empty set.
 void bind_to_cores(const std::vector<int>& cores) {
   cpu_set_t set = {};
   for (int core : cores) CPU_SET(core, &set);
-  if (CPU_COUNT(&set) > 0) sched_setaffinity(0, sizeof set, &set);
+  sched_setaffinity(0, sizeof set, &set);
 }
 #else
 int allowed_cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
@@ -49,7 +49,6 @@ void bind_to_cores(const std::vector<int>&) {}
 void on_fork(void (*in_child)()) { pthread_atfork(nullptr, nullptr, in_child); }
 
 char* map_memory(size_t bytes) {
-  if (bytes >= size_t{1} << 62) return nullptr;
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return data == MAP_FAILED ? nullptr : static_cast<char*>(data);
 }

@@ -52,6 +52,16 @@ TEST_CASE("a rotation keeps the latest checkpoint files and the best", "[rotatio
   CHECK_THROWS_AS(again.save(-1), ValueError);
 }
 
+TEST_CASE("the step of a checkpoint may be 0, before any training", "[rotation]") {
+  const test::TemporaryDirectory directory;
+  RotatedRun run;
+  Rotation rotation(run.checkpoint, directory.path().string());
+  rotation.save(0);
+  run.step = 5;
+  CHECK(rotation.load_latest());
+  CHECK(run.step == 0);
+}
+
 TEST_CASE("a rotation with Mode::max keeps the file with the greatest figure", "[rotation]") {
   const test::TemporaryDirectory directory;
   RotatedRun run;

@@ -66,6 +66,19 @@ TEST_CASE("events nest, and totals over leaves count each kernel once") {
   CHECK(flops == 64);
 }
 
+TEST_CASE("operands that are absent, such as a bias, are skipped, and four shapes are listed", "[observer]") {
+  const View absent, x = Array::empty({4, 8}), scalar = Array::empty({});
+  Observing recorder;
+  { EventScope kernel("linear", "openmp", "loops", {&absent, &x, &absent, &scalar}); }
+  { EventScope kernel("sum", "openmp", "loops", {&scalar, &scalar, &scalar, &scalar, &x}); }
+  const ObservedEvent &linear = recorder.ended.at(0), &sum = recorder.ended.at(1);
+  CHECK(linear.shape_count == 2);
+  CHECK(linear.shapes[0] == Shape{4, 8});
+  CHECK(linear.bytes == 32 * 4 + 4);
+  CHECK(sum.shape_count == 4);
+  CHECK(sum.bytes == 4 * 4 + 32 * 4);
+}
+
 TEST_CASE("several observers see the same events; a failing one does not harm the operator") {
   struct Failing : Observer {
     void on_end(const ObservedEvent&) override { throw 1; }

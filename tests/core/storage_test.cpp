@@ -120,6 +120,23 @@ TEST_CASE("the cpu allocator reuses freed blocks, counts bytes and aligns to 64 
   CHECK(cpu->allocate(0, {}) == nullptr);
 }
 
+TEST_CASE("the cpu allocator rounds sizes above 4 KiB up to an eighth of the next lower power of two") {
+  for (const auto& [bytes, reserved] : std::vector<std::pair<size_t, int64_t>>{
+           {1, 64}, {65, 128}, {4096, 4096}, {4097, 4608}, {5000, 5120}, {8192, 8192}, {8193, 9216}, {65537, 73728}}) {
+    INFO(bytes);
+    const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
+    cpu->free(cpu->allocate(bytes, {}));
+    CHECK(cpu->memory_stats(0).reserved == reserved);
+    void* const again = cpu->allocate(static_cast<size_t>(reserved), {});  // has the same capacity
+    CHECK(cpu->memory_stats(0).reserved == reserved);
+    cpu->free(again);
+    void* const larger = cpu->allocate(static_cast<size_t>(reserved) + 1, {});
+    CHECK(cpu->memory_stats(0).system_allocations == 2);
+    cpu->free(larger);
+    cpu->empty_cache();
+  }
+}
+
 TEST_CASE("out of memory names the request and what is held") {
   for (size_t bytes : {size_t{1} << 61, SIZE_MAX}) {
     CHECK_THROWS_AS(Storage::allocate(bytes, {}), OutOfMemoryError);

@@ -95,7 +95,7 @@ def describe(mutation, source):
 
 def is_for_other_machines(mutation, source):
     """Returns true for code that only runs on a GPU, or on CPUs with AVX-512 if this is none."""
-    if mutation.path.endswith("_cuda.cpp"):
+    if mutation.path.endswith("cuda.cpp"):
         return True
     text = mutation.path + source.range_text(mutation.statement.first, mutation.statement.last)
     return ("avx512" in text or "_mm512" in text) and "avx512" not in pathlib.Path("/proc/cpuinfo").read_text()

@@ -147,8 +147,7 @@ struct Proposals {
     graph::for_each_view(call, [&](auto& view, bool) {
       if (is_image(view))
         view.strides = channels_last ? channels_last_strides(view.shape) : contiguous_strides(view.shape);
-      const int64_t bytes = std::max<int64_t>(graph::extent_of(view).end, 1);
-      arrays.push_back(ops::zeros({bytes}, DType::u8, view.device));
+      arrays.push_back(ops::zeros({graph::extent_of(view).end}, DType::u8, view.device));
       view.data = arrays.back().data();
     });
     const auto run = [&] { call.run(backend); };

@@ -158,6 +158,7 @@ TEST_CASE("the module that saves most memory is proposed to be computed again", 
         Lines{"recompute layer 'block' in the backward pass: autograd::checkpoint, for 3 ms more: 5000 B "
               "(saved for it at the peak)",
               "mixed precision: amp::Autocast with kBFloat16: 4500 B (half of what is saved in float32 at the peak)"});
+  CHECK(e.faster.empty());  // a change that saves no time is not proposed
   // Of a module and its only part, which save the same, the module is named.
   Explanation nested;
   nested.saved = {saved_of("a.b.c", 10, true)};
@@ -210,6 +211,13 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
   CHECK(runs.calls == 2 * 2 * 4);  // two calls in two layouts: once to warm up and three times for the shortest time
   CHECK_FALSE(runs.mixed);
   CHECK_FALSE(runs.names.contains("optimizer_step"));
+
+  const Explanation explained = [&] {
+    LikesChannelsLast current;
+    const BackendGuard guard(current);
+    return training::explain([&] { x.exp(); }, ExplainOptions().warm_up(1).steps(2));
+  }();
+  CHECK(proposal_of(explained.faster, "channels-last"));  // explain() measures the calls of the step
 
   LikesChannelsLast unused;
   const Tensor converted = x.contiguous(MemoryFormat::channels_last);
@@ -274,4 +282,36 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
   CHECK(faster->seconds > 0.005);
   CHECK(e.notes.empty());
   CHECK(x.grad().equal(full({256}, 9.0)));
+}
+
+TEST_CASE("a static step is timed beside half as many eager steps as the other figures, and one more", "[explain]") {
+  const int before = num_threads();
+  set_num_threads(1);  // so that a number of threads is not measured
+  const Tensor x = ones({4});
+  for (const int steps : {1, 2, 5}) {
+    Explanation e;
+    int eager = 0, recorded = 0;
+    propose(e, ExplainOptions().steps(steps), [&] {
+      (gradus::detail::recorded_memory ? recorded : eager) += 1;
+      x.exp();
+    });
+    CHECK(recorded == 1);
+    // Each time is that of the second of two steps. The last step replaces what the recording left.
+    CHECK(eager == 2 * (steps / 2 + 1) + 1);
+  }
+  set_num_threads(before);
+}
+
+TEST_CASE("of a step that cannot be a static step, the reason is noted, and gradients keep their values", "[explain]") {
+  const Tensor x = ones({4}).requires_grad_();
+  Explanation e;
+  propose(e, kMeasured, [&] {
+    x.mutable_grad() = Tensor();
+    const Tensor sum = (x * 3).sum();
+    sum.backward();
+    (void)sum.item<float>();
+  });
+  REQUIRE(e.notes.size() == 1);
+  CHECK_THAT(e.notes[0], contains("the step cannot be a StaticStep: ") && contains("[item]"));
+  CHECK(x.grad().equal(full({4}, 3.0f)));
 }

@@ -210,7 +210,7 @@ TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[la
   kernels[2].call = 2;  // there is no such call
   recording.calls[0].tick = 5;
   recording.calls[0].operands = {{"x", 1, DType::f32, {2}, false, "1 2"}, {"y", 0, DType::i64, {}, true, "3"}};
-  recording.blocks = {{"weight", "", "", 8, 0, 0}, {"", "exp of net.0", "sum", 12, 4, 9}};
+  recording.blocks = {{"weight", "", "", 8, 0, 0}, {"", "exp of net.0", "sum", 12, 4, 9}, {"scratch", "", "", 4, 4, 5}};
   recording.saved = {{0, 1, {2}, "exp of net.0", 6}, {1, 0, {}, "sum", 0}, {2, 0, {}, "never", 0}};
   recording.first_tick = 3, recording.last_tick = 11;
 
@@ -255,7 +255,7 @@ TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[la
   CHECK(page.text(data["saved"][0][3]) == "exp of net.0");
   CHECK(data["saved"][0][4] == 6);
   CHECK(data["saved"][1][0] == 1);
-  REQUIRE(data["blocks"].size() == 2);
+  REQUIRE(data["blocks"].size() == 3);  // also the one that no operand names
   const nlohmann::json& block = data["blocks"][1];
   CHECK(page.text(block[0]).empty());
   CHECK(page.text(block[1]) == "exp of net.0");

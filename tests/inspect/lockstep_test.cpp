@@ -142,7 +142,7 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
 TEST_CASE("lockstep compares the gradients and the loss after the step", "[lockstep]") {
   manual_seed(4);
   const Tensor x = randn({3, 2, 5, 5}), w = randn({4, 2, 3, 3}).requires_grad_();
-  for (const std::string wrong : {"conv2d_bias_relu_backward", "reduce", "nothing"}) {
+  for (const std::string wrong : {"conv2d_bias_relu_backward", "reduce", "fill", "nothing"}) {
     INFO(wrong);
     graph::Recorder recorder;
     Tensor loss = conv2d(x, w).sum();
@@ -268,6 +268,18 @@ TEST_CASE("a mismatch names its call, and is saved as arrays", "[lockstep]") {
     CHECK(saved("input0").slice(0, 0, 1).equal(ones({1}, kDouble)));
     CHECK(saved("input1").sizes() == Shape{2});  // the memory of the result
   }
+}
+
+TEST_CASE("lockstep reads operands with negative strides", "[lockstep]") {
+  const Tensor x = tensor({1.0f, 2.0f, 3.0f});
+  graph::Recorder recorder;
+  const Tensor y = x.flip({0});  // copies x from its end
+  graph::Executor executor(recorder.finish());
+  WrongCall wrong("copy");
+  const auto found = graph::lockstep(executor, backend("naive"), wrong);
+  REQUIRE(found);
+  CHECK(Tensor(found->inputs.at(0)).equal(tensor({3.0, 2.0, 1.0}, kDouble)));
+  CHECK(Tensor(found->a).equal(tensor({3.0, 2.0, 1.0}, kDouble)));
 }
 
 TEST_CASE("lockstep of a step leaves the state after one step", "[lockstep]") {

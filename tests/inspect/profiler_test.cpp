@@ -150,6 +150,8 @@ TEST_CASE("a profile lists operators, kernels, modules and memory", "[profiler]"
   REQUIRE(modules.contains("features"));
   CHECK(modules["features"].forward_seconds ==
         Approx(modules["features.0"].forward_seconds + modules["features.1"].forward_seconds));
+  CHECK(modules["features"].backward_seconds ==
+        Approx(modules["features.0"].backward_seconds + modules["features.1"].backward_seconds));
   CHECK(modules["features.0"].backward_seconds > 0);
   CHECK(modules["head"].flops > 0);
   CHECK(modules[""].flops + modules["features"].flops + modules["head"].flops == totals.flops);
@@ -353,6 +355,12 @@ TEST_CASE("the table of a profile has the figures of its rows", "[profiler]") {
   near(words.at(2), 100 * net.backward_seconds / in_operators, 5.1e-3);
   CHECK(words.at(3) + words.at(4) == "64B");
 
+  const auto heading = [&](const std::string& name) { return line_of(table, name); };
+  CHECK(heading("operator") ==
+        std::vector<std::string>{"calls", "total", "ms", "self", "ms", "self", "%", "bytes", "GFLOP"});
+  CHECK(heading("kernel") ==
+        std::vector<std::string>{"implementation", "calls", "self", "ms", "self", "%", "GB/s", "GFLOP/s"});
+  CHECK(heading("module") == std::vector<std::string>{"forward", "ms", "backward", "ms", "%", "bytes", "GFLOP"});
   CHECK_THAT(table, contains("in k of layer net.0\n") && contains("(outside of layers)"));
   CHECK_THAT(profiler.table(3), contains("and 1 more\n"));
   CHECK(profiler.table(3).find("and 0 more") == std::string::npos);

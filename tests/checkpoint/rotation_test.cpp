@@ -38,6 +38,7 @@ TEST_CASE("a rotation keeps the latest checkpoint files and the best", "[rotatio
   CHECK(rotation.files() == std::vector<std::string>{folder + "/step-11.safetensors", folder + "/step-12.safetensors"});
   std::ofstream(folder + "/step-99x.safetensors") << "not one of ours";
   std::ofstream(folder + "/step-.safetensors") << "nor this";
+  std::ofstream(folder + "/x") << "nor this";
 
   RotatedRun resumed;
   Rotation again(resumed.checkpoint, folder);
@@ -50,6 +51,9 @@ TEST_CASE("a rotation keeps the latest checkpoint files and the best", "[rotatio
   CHECK(resumed.weights.equal(full({2}, 2, dtype(kFloat))));
   CHECK(again.files().size() == 3);
   CHECK_THROWS_AS(again.save(-1), ValueError);
+  RotatedRun other;
+  Rotation in_file(other.checkpoint, folder + "/x/runs");  // x is a file
+  CHECK_THROWS_WITH(in_file.save(1), test::contains("cannot make the folder '" + folder + "/x/runs'"));
 }
 
 TEST_CASE("the step of a checkpoint may be 0, before any training", "[rotation]") {

@@ -1,3 +1,4 @@
+#include <gradus/core/runtime/random.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
 
@@ -12,6 +13,18 @@ TEST_CASE("format_bytes chooses readable units") {
   CHECK(format_bytes(int64_t{139} << 30) == "139 GiB");
   CHECK(format_bytes(int64_t{12} << 40) == "12 TiB");
   CHECK(format_bytes(INT64_MAX) == "8192 PiB");
+}
+
+TEST_CASE("the draws of a capture are counted from 0, and read an offset on the device") {
+  Generator generator(5);
+  generator.next();
+  const uint64_t offset = 0;
+  Generator::begin_capture(&offset);
+  const RandomState first = generator.next(), second = generator.next();
+  CHECK(Generator::end_capture() == 2);
+  const RandomState after = generator.next();
+  CHECK((first.offset == 0 && second.offset == 1 && after.offset == 1));
+  CHECK((first.device_offset == &offset && second.device_offset == &offset && !after.device_offset));
 }
 
 TEST_CASE("a settled device has an index") {

@@ -96,6 +96,16 @@ TEST_CASE("early stopping continues from a checkpoint", "[early_stopping]") {
   CHECK_THROWS_AS(resumed.load_state_dict(state), ValueError);
   state.insert("model.bias", zeros({2}));
   CHECK_THROWS_AS(resumed.load_state_dict(state), ShapeError);
+  for (const char* name : {"epochs", "best_epoch"})
+    for (const double count : {-2.0, 0.5, 1e300, std::nan("")}) {
+      nn::StateDict damaged = stopping.state_dict();
+      damaged.erase(name);
+      damaged.insert(name, full({}, count, dtype(kDouble)));
+      CHECK_THROWS_WITH(resumed.load_state_dict(damaged), contains("has the count"));
+    }
+  state = stopping.state_dict();
+  state.insert("other", zeros({}));
+  CHECK_THROWS_WITH(resumed.load_state_dict(state), contains("EarlyStopping"));
   CHECK(resumed.best() == 2);
 }
 

@@ -312,6 +312,9 @@ TEST_CASE("invalid input of metrics is an error, and nothing is counted", "[metr
   CHECK_THROWS_WITH(area.area(), contains("0 times 0"));
   area.update(zeros({2}), labels({1, 1}));
   CHECK_THROWS_WITH(area.area(), contains("0 times 0 and 2 times 1"));
+  area.reset();
+  area.update(zeros({3}), labels({0, 0, 0}));
+  CHECK_THROWS_WITH(area.area(), contains("3 times 0 and 0 times 1"));
 
   Perplexity perplexity;
   CHECK_THROWS_AS(perplexity.update(zeros({2}), 2), ShapeError);

@@ -172,6 +172,33 @@ TEST_CASE("each batch size has a recording, up to the limit", "[static_step]") {
   CHECK(calls == 8);
 }
 
+TEST_CASE("a recording, too, uses the learning rate that the options of the optimizer have", "[static_step]") {
+  Small small;
+  StaticStep step = small.step([&](const Tensor& x) { return (x * small.w).sum(); });
+  double expected = 1;
+  for (const double rate : {0.5, 0.25, 0.125}) {  // of an eager step, of the recording, of its second run
+    small.optimizer.param_groups()[0].options().set_lr(rate);
+    step({ones({4})});
+    expected -= rate;
+    CHECK(small.w.equal(full({4}, expected, kFloat)));
+  }
+}
+
+TEST_CASE("after reset() there is no recording, and the step is recorded again after eager steps", "[static_step]") {
+  Small small;
+  int calls = 0;
+  StaticStep step = small.step([&](const Tensor& x) {
+    ++calls;
+    return (x * small.w).sum();
+  });
+  for (int i = 0; i < 3; ++i) step({ones({4})});
+  CHECK((calls == 2 && step.executor()));
+  step.reset();
+  CHECK_FALSE(step.executor());
+  for (int i = 0; i < 3; ++i) step({ones({4})});
+  CHECK((calls == 4 && step.executor()));
+}
+
 TEST_CASE("the error names the operator that a step cannot record", "[static_step]") {
   Small small;
   const Tensor x = ones({4});

@@ -177,6 +177,11 @@ TEST_CASE("top-k accuracy", "[metrics]") {
   CHECK(parts.accuracy() == Approx(3.0 / 5));
   parts.reset();
   CHECK_THROWS_WITH(parts.accuracy(), contains("no target has been counted"));
+  parts.update(scores, labels({1, -100, 0, 2}));
+  CHECK(parts.accuracy() == Approx(1.0 / 3));
+  TopK none(1);
+  none.update(scores, labels({1, 0, 0, 1}));
+  CHECK(none.accuracy() == 0);
 
   // With k = 1, TopK predicts the same class as a ConfusionMatrix, also for equal scores.
   const Tensor coarse = randint(0, 3, {100, 4}).to(kFloat), classes = randint(0, 4, {100});

@@ -119,6 +119,17 @@ TEST_CASE("a recorded step detects changes of its thread's state", "[static_step
   CHECK(run() == kFloat);
 }
 
+TEST_CASE("a recorded step detects another default dtype", "[static_step]") {
+  StaticStep step(kCPU, {}, [](const TensorList&) -> TensorList { return {zeros({2})}; });
+  const auto run = [&] { return step({ones({2})})[0].dtype(); };
+  CHECK((run() == kFloat && run() == kFloat && step.executor()));
+  set_default_dtype(kDouble);
+  const DType changed = run();
+  set_default_dtype(kFloat);
+  CHECK(changed == kDouble);
+  CHECK(run() == kFloat);
+}
+
 TEST_CASE("evaluation between training steps does not discard the recording", "[static_step]") {
   int calls = 0;
   DropNet net;

@@ -52,6 +52,11 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
     CHECK(stop_at(net, stopping, {5, 4.6, 4.4, 4.2, 4.1}) == 4);  // later figures improve by too little
     CHECK(stopping.best_epoch() == 2);
   }
+  SECTION("small steps of accuracies") {
+    EarlyStopping stopping(*net, EarlyStoppingOptions().patience(2).min_delta(0.1).mode(training::Mode::max));
+    CHECK(stop_at(net, stopping, {0.5, 0.55, 0.75, 0.7, 0.8}) == 4);
+    CHECK(stopping.best_epoch() == 2);
+  }
   SECTION("NaN is never better") {
     EarlyStopping stopping(*net, EarlyStoppingOptions().patience(3));
     const double nan = std::numeric_limits<double>::quiet_NaN();

@@ -376,6 +376,8 @@ TEST_CASE("a memory report of a step that cannot be recorded is an error", "[pla
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
   CHECK_THROWS_WITH(plan(net, {2, 4}, optimizer, PlanOptions().batch_axis(2)), contains("batch_axis"));
   CHECK_THROWS_WITH(plan(nn::AnyModule(), {2, 4}, optimizer), contains("empty"));
+  CHECK_THROWS_WITH(recompute_all(nn::AnyModule(), {2, 4}, optimizer),
+                    contains("recomputation: the model is an empty"));
   CHECK_THROWS_AS(plan(net, {2, 5}, optimizer), ShapeError);
   const auto reads = [](const Tensor& output, const Tensor&) { return output.sum() * output.sum().item<float>(); };
   CHECK_THROWS_AS(plan(net, {2, 4}, optimizer, PlanOptions().loss(reads)), DeviceError);

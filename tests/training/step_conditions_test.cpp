@@ -154,6 +154,7 @@ TEST_CASE("evaluation between training steps does not discard the recording", "[
 TEST_CASE("a layer that the step does not run may change without discarding the recording", "[static_step]") {
   struct IdleNetImpl : nn::Module {
     nn::Linear used = register_module("used", nn::Linear(6, 2)), idle = register_module("idle", nn::Linear(6, 2));
+    nn::BatchNorm1d norm = register_module("norm", nn::BatchNorm1d(2));
     Tensor forward(const Tensor& x) {
       const auto frame = enter();
       return used(x);
@@ -172,6 +173,7 @@ TEST_CASE("a layer that the step does not run may change without discarding the 
   for (int i = 0; i < 6; ++i) {
     step({ones({3, 6})});
     net->idle->weight.set_data(ones({2, 6}));
+    net->norm->buffers()[0].set_data(ones({2}));
   }
   CHECK(calls == 2);
 }

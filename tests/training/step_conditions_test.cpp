@@ -121,7 +121,8 @@ TEST_CASE("a recorded step detects changes of its thread's state", "[static_step
 
 TEST_CASE("a recorded step detects another default dtype", "[static_step]") {
   StaticStep step(kCPU, {}, [](const TensorList&) -> TensorList { return {zeros({2})}; });
-  const auto run = [&] { return step({ones({2})})[0].dtype(); };
+  const Tensor x = ones({2});  // keeps its dtype
+  const auto run = [&] { return step({x})[0].dtype(); };
   CHECK((run() == kFloat && run() == kFloat && step.executor()));
   set_default_dtype(kDouble);
   const DType changed = run();

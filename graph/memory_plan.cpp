@@ -70,7 +70,7 @@ Peak peak_of(const std::vector<Interval>& intervals) {
 
 size_t place(std::vector<Interval>& intervals) {
   constexpr int kAttempts = 64;  // after each attempt, the interval that reaches the highest address moves to the front
-  const size_t bound = peak_of(intervals).bytes;
+  const Peak peak = peak_of(intervals);
   const auto span = [](const Interval& interval) { return static_cast<double>(interval.last - interval.first + 1); };
   const auto area = [&](const Interval& interval) { return static_cast<double>(interval.bytes) * span(interval); };
   std::vector<size_t> order(intervals.size());
@@ -81,7 +81,7 @@ size_t place(std::vector<Interval>& intervals) {
     std::ranges::stable_sort(order, [&](size_t a, size_t b) {
       return std::pair(rank(intervals[b]), intervals[a].first) < std::pair(rank(intervals[a]), intervals[b].first);
     });
-    for (int attempt = 0; attempt < kAttempts && least > bound; ++attempt) {
+    for (int attempt = 0; attempt < kAttempts && least > peak.bytes; ++attempt) {
       const size_t bytes = place_in_order(intervals, order);
       if (bytes < least) least = bytes, best = intervals;
       const auto highest = std::ranges::max_element(order, [&](size_t a, size_t b) {
@@ -94,6 +94,9 @@ size_t place(std::vector<Interval>& intervals) {
   try_by([](const Interval& interval) { return interval.bytes; });
   try_by(area);
   try_by(span);
+  try_by([&](const Interval& interval) {
+    return std::pair(interval.first <= peak.call && peak.call <= interval.last, interval.bytes);
+  });
   intervals = std::move(best);
   return least;
 }

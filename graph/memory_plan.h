@@ -8,8 +8,8 @@ namespace gradus::graph {
 
 /// Sets the offset of each interval and returns the bytes that all of them need together. Intervals are placed one
 /// after the other, each at the lowest offset where it overlaps no earlier one. Several orders are tried: by bytes, by
-/// duration and by their product, each repeatedly with the interval that reaches the highest address moved to the
-/// front. The result is the placement that needs the fewest bytes.
+/// duration, by their product, and by bytes with those in use at the peak first; each repeatedly with the interval that
+/// reaches the highest address moved to the front. The result is the placement that needs the fewest bytes.
 size_t place(std::vector<Interval>& intervals);
 
 struct MemoryPlan {

@@ -107,3 +107,8 @@ TEST_CASE("an arena holds the buffers of a step and the workspace of its calls, 
   CHECK(graph::plan_memory(graph).bytes == 448 + 512);
   CHECK(graph::peak_of(graph).call == 0);
 }
+
+TEST_CASE("intervals of the peak are placed first if no other order reaches the lower bound", "[memory_plan]") {
+  std::vector<Interval> intervals = {{50, 0, 2}, {60, 4, 4}, {30, 0, 4}, {30, 0, 3}, {60, 1, 4}};
+  CHECK(checked_place(intervals) == graph::peak_of(intervals).bytes);
+}

@@ -10,8 +10,8 @@ namespace {
 
 // The frozen half. Kernels and the rules that choose them are developed with the open nets alone. The frozen nets are
 // timed only at the end, so that their ratios show how fast training is for nets that no kernel was written for. Do not
-// profile these nets, and do not move a name to or from this list once work on the kernels has begun. Nets that join the
-// zoo are divided before they are timed: in a new family, every second name of the alphabet is frozen.
+// profile these nets, and do not move a name to or from this list once work on the kernels has begun. Nets that join
+// the zoo are divided before they are timed: in a new family, every second name of the alphabet is frozen.
 const std::vector<std::string> kFrozen[] = {  // a line for each family
     {"mobilenet_v2", "efficientnet_b0", "shufflenet_v2"},
     {"resnext29", "convnext"},

@@ -59,8 +59,8 @@ Net one_phase(const std::shared_ptr<nn::Module>& module, std::function<Tensor(co
 Net classifier(const nn::AnyModule& module);
 /// The same for logits (N, L, classes) of all steps of sequences, with the labels (N, L).
 Net step_classifier(const nn::AnyModule& module);
-/// The same for tokens (N, L + 1), the only input: `module` computes logits from all tokens but the last, and the labels
-/// are all tokens but the first.
+/// The same for tokens (N, L + 1), the only input: `module` computes logits from all tokens but the last, and the
+/// labels are all tokens but the first.
 Net language_model(const nn::AnyModule& module);
 /// Returns a net with one phase: the mean squared difference of what `module` computes from the first input and the
 /// second input.

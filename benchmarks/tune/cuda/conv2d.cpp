@@ -151,8 +151,8 @@ std::string draw_any(Random& random) {
   }
 }
 
-// Layers as large as they are in small nets, ResNets, VGG, U-Nets and nets with depthwise layers. At the peak of an H200
-// they take at most about half a millisecond.
+// Layers as large as they are in small nets, ResNets, VGG, U-Nets and nets with depthwise layers. At the peak of an
+// H200 they take at most about half a millisecond.
 std::string draw_of_nets(Random& random) {
   constexpr double kMostElements = 1 << 28, kLeastWork = 1e6, kMostWork = 1e11;
   struct Layer {

@@ -156,12 +156,13 @@ std::optional<Mismatch> lockstep(Executor& executor, Backend& a, Backend& b, con
 
 std::optional<Mismatch> lockstep_in_float32(Executor& executor, Backend& a, const LockstepTolerance& tolerance) {
   const std::unique_ptr<Backend> wide = call_backend(a, [&](const std::unique_ptr<Call>& call) {
-    std::vector<Array> copies;  // float32 copies of the operands of half types
+    // Copies in float32 of the operands of half types. A result that is two operands has one copy.
+    std::map<std::pair<const void*, std::string>, Array> copies;
     std::vector<std::pair<Array, MutableView>> results;
     for_each_view(*call, [&]<class V>(V& view, bool) {
       if (view.dtype != DType::f16 && view.dtype != DType::bf16) return;
-      const Array copy = copies.emplace_back(Array::empty(view.shape, DType::f32, view.device));
-      a.copy(view, copy);
+      Array& copy = copies[{view.data, to_string(view.shape) + to_string(view.strides)}];
+      if (!copy.defined()) a.copy(view, copy = Array::empty(view.shape, DType::f32, view.device));
       if constexpr (std::is_same_v<V, MutableView>) results.emplace_back(copy, view);
       view = copy;
     });

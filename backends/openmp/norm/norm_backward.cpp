@@ -218,7 +218,8 @@ class NormalizeBackward {
   };
   // `sums` are those of the outer element, times the weight; w is the weight.
   Coefficients coefficients(const Statistics<C>& of, const Sums& sums, double w) const {
-    const double n = static_cast<double>(x_.numel() / numel_of(results_)), s = of.scale;
+    const int64_t count = x_.numel() / numel_of(results_);
+    const double n = static_cast<double>(count), s = of.scale;
     if (fixed_) return {s * w, 0, 0};
     const double average_g = sums.plain / n, slope = s * s * s * (sums.product / n);
     return {s * w, -slope, slope * of.low - s * average_g};

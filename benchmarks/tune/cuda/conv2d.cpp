@@ -141,7 +141,8 @@ std::string draw_any(Random& random) {
     if (std::min(H, W) + 2 * padding < most_padding + 1) continue;
     const auto out = [&](int64_t size) { return (size + 2 * padding - most_padding - 1) / stride + 1; };
     const double outputs = static_cast<double>(N * K * out(H) * out(W)), inputs = static_cast<double>(N * C * H * W);
-    const double work = outputs * static_cast<double>(C / groups * R * R);
+    const int64_t taps = C / groups * R * R;
+    const double work = outputs * static_cast<double>(taps);
     if (work > most_work || work < kLeastWork || outputs + inputs > kMostElements) continue;
     std::ostringstream text;
     text << pass << ' ' << type << ' ' << layout;
@@ -196,7 +197,8 @@ std::string draw_of_nets(Random& random) {
     const auto [C, H, K, R, stride, groups] = one_of(random, random() % 3 == 0 ? depthwise : layers);
     const int64_t N = one_of<int64_t>(random, {32, 48, 64, 96, 128, 192, 256}), out = (H - 1) / stride + 1;
     const auto outputs = static_cast<double>(N * K * out * out), inputs = static_cast<double>(N * C * H * H);
-    const double work = outputs * static_cast<double>(C / groups * R * R);
+    const int64_t taps = C / groups * R * R;
+    const double work = outputs * static_cast<double>(taps);
     if (work > (is_half ? kMostWork : kMostWork / 6) || work < kLeastWork || outputs + inputs > kMostElements) continue;
     std::ostringstream text;
     text << pass << ' ' << type << ' ' << layout;

@@ -1,4 +1,4 @@
-// depthwise: a filter, or a few, for each channel, on the FMA units (depthwise.cu).
+// Plans depthwise convolutions, which have a filter or a few for each channel, and counts their work (depthwise.cu).
 #include <gradus/backends/cuda/conv2d/select.h>
 
 namespace gradus::cuda_detail {

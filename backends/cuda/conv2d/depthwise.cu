@@ -1,9 +1,9 @@
-// conv2d fprop, dgrad and wgrad, depthwise: a channel has M filters of its own, mostly one; float32 or half types, on
-// the FMA units.
+// Depthwise convolutions: fprop, dgrad and wgrad of float32 and half types. Each channel has M filters of its own, and
+// mostly M is 1. The multiply-adds run on the FMA units.
 //   y[n,cM+m,p,q]   = sum over r,s of w[cM+m,r,s] x[n,c,p stride - padding + r dilation, q …]
 //   dx[n,c,h,w]     = sum over m,r,s of w[cM+m,r,s] dy[n,cM+m,p,q]  with p stride = h + padding - r dilation, …
 //   dw[cM+m,r,s]    = sum over n,p,q of dy[n,cM+m,p,q] x[n,c,p stride - padding + r dilation, q …]
-// Bound by memory: nine multiply-adds for each pixel, or a few more, whose operands should be loaded once.
+// Memory limits these kernels: a 3x3 filter does nine multiply-adds per pixel. So each operand should be loaded once.
 //
 // NHWC.  Neighbouring threads have neighbouring vectors of channels. A thread moves along the taps' row: a vector that
 // it loads serves all taps of four neighbouring pixels. The rows of taps come from the first cache.
@@ -15,8 +15,9 @@
 // Grid: x = bands x tiles of planes; wgrad: tiles of filters x parts of the images' bands.  Block: up to 256 threads.
 // A multiprocessor has registers for at least two blocks.
 //
-// wgrad: a thread keeps its sums in registers; a block adds those of its threads in order, and conv2d.cu the blocks'.
-// Deterministic: one thread computes a result, or a part of it that is added in a fixed order.
+// wgrad: a thread keeps its sums in registers. A block adds the sums of its threads in order, and a kernel in conv2d.cu
+// adds those of the blocks. Results are deterministic: one thread computes a result, or a part of it that is added in a
+// fixed order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 

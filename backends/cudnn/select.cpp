@@ -63,21 +63,21 @@ enum LibraryPart {
   kMultiplyAdds,          // with channels padded to whole vectors
   kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
   kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
-  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds …
-  kFewRowMultiplyAdds,    // … and is faster for at most 64 channels of the result
+  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
+  kFftMultiplyAdds,       // of engines that compute by FFT
+  kFftBytes,              // of their transforms
   kSparseMultiplyAdds,    // with a stride or dilation
   kSparseCalls,
   kLargeFilterMultiplyAdds,  // of more than 9 taps side by side, which has such engines, too
-  kLargeFilterCalls,
-  kNarrowTaps,         // bytes of all taps of all positions, with fewer than 8 channels
-  kDepth,              // of the product
-  kBytes,              // of the operands and the result
-  kConvertedBytes,     // of operands in a layout that engines for tensor cores do not read
-  kPaddedBytes,        // of operands whose channels are padded for tensor cores
-  kPaddings,           // calls that pad
-  kDepthwiseTaps,      // multiply-adds of depthwise convolutions
-  kGroupMultiplyAdds,  // with other groups, whose channels are padded to 32
-  kGroupTaps,          // the same without padding
+  kNarrowTaps,               // bytes of all taps of all positions, with fewer than 8 channels
+  kDepth,                    // of the product
+  kBytes,                    // of the operands and the result
+  kConvertedBytes,           // of operands in a layout that engines for tensor cores do not read
+  kPaddedBytes,              // of operands whose channels are padded for tensor cores
+  kPaddings,                 // calls that pad
+  kDepthwiseTaps,            // multiply-adds of depthwise convolutions
+  kGroupMultiplyAdds,        // with other groups, whose channels are padded to 32
+  kGroupTaps,                // the same without padding
   kGroupCalls,
   kKernels,
 };
@@ -85,11 +85,11 @@ constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds
                                       {"large_tiles", WorkLimit::multiply_adds},
                                       {"small_tiles", WorkLimit::multiply_adds},
                                       {"winograd_multiply_adds", WorkLimit::multiply_adds},
-                                      {"few_row_multiply_adds", WorkLimit::multiply_adds},
+                                      {"fft_multiply_adds", WorkLimit::multiply_adds},
+                                      {"fft_bytes", WorkLimit::bytes},
                                       {"sparse_multiply_adds", WorkLimit::multiply_adds},
                                       {"sparse_calls", WorkLimit::calls},
                                       {"large_filter_multiply_adds", WorkLimit::multiply_adds},
-                                      {"large_filter_calls", WorkLimit::calls},
                                       {"narrow_taps", WorkLimit::bytes},
                                       {"depth", WorkLimit::calls},
                                       {"bytes", WorkLimit::bytes},
@@ -106,6 +106,31 @@ double product(std::initializer_list<int64_t> sizes) {
   double result = 1;
   for (const int64_t size : sizes) result *= static_cast<double>(size);
   return result;
+}
+
+/// The work of cuDNN's engines that compute by the FFT of tiles of 32 x 32 pixels, which overlap by a filter's margin.
+struct FftWork {
+  double multiply_adds = 0;  // 0: cuDNN does not choose such an engine
+  double bytes = 0;          // of the transforms
+};
+
+/// Measured for exact float32: cuDNN chooses such an engine for y and dx if there are many images, if it has much less
+/// to multiply than other engines, and if its scratch memory is within the limit.
+FftWork fft_work(const ConvProblem& p) {
+  constexpr int64_t kTile = 32, kNumbers = kTile * (kTile / 2 + 1), kLeastTaps = 9, kLeastImages = 32;
+  constexpr double kLeastGain = 1.5;
+  const int64_t N = p.y.shape[0], C = p.channels(), K = p.filters(), R = p.w.shape[2], S = p.w.shape[3];
+  if (p.is_wgrad() || p.dtype != DType::f32 || math_mode(p) != MathMode::fma || p.geometry.groups != 1 ||
+      p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1 || N < kLeastImages ||
+      R * S < kLeastTaps || std::max(R, S) > kTile / 2)
+    return {};
+  const int64_t tiles = N * ceil_div(p.y.shape[2], kTile - R + 1) * ceil_div(p.y.shape[3], kTile - S + 1);
+  const int64_t depth = p.pass == ConvPass::forward ? C : K;
+  const FftWork work{.multiply_adds = product({tiles, C, K, kNumbers, 4}),  // 4 for a product of complex numbers
+                     .bytes = product({tiles * depth + C * K, kNumbers, 2 * static_cast<int64_t>(sizeof(float))})};
+  const bool is_chosen = kLeastGain * work.multiply_adds <= product({p.y.numel(), C, R * S}) &&
+                         work.bytes <= static_cast<double>(p.switches.workspace_limit);
+  return is_chosen ? work : FftWork{};
 }
 
 /// `apart`: bias and ReLU are kernels of their own.
@@ -146,11 +171,12 @@ KernelWork work_of(const ConvProblem& p) {
     work[kGroupTaps] = product({groups, outputs, p.filters(), p.channels(), taps});
     work[kGroupCalls] = 1;
   } else {
-    if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
-      work[rows <= 64 ? kFewRowMultiplyAdds : kWinogradMultiplyAdds] = multiply_adds;
-      work[kSmallTiles] = tiles_of(64, 2);
+    if (const FftWork fft = fft_work(p); fft.multiply_adds > 0) {
+      work[kFftMultiplyAdds] = fft.multiply_adds / at_once, work[kFftBytes] = fft.bytes;
+    } else if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
+      work[kWinogradMultiplyAdds] = multiply_adds, work[kSmallTiles] = tiles_of(64, 2);
     } else if (taps > 9 && !is_sparse) {
-      work[kLargeFilterMultiplyAdds] = multiply_adds, work[kLargeFilterCalls] = 1;
+      work[kLargeFilterMultiplyAdds] = multiply_adds;
     } else {
       work[kMultiplyAdds] = multiply_adds, work[kLargeTiles] = tiles_of(128, 1), work[kSmallTiles] = tiles_of(64, 2);
     }

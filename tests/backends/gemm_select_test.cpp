@@ -102,22 +102,22 @@ TEST_CASE("openmp matrix products allocate the scratch memory of their plan and 
   DeviceRuntime& memory = runtime(DeviceType::cpu);
   const Sizes sizes[] = {{1, 300, 40}, {4, 70, 80},     {20, 16, 16},   {30, 50, 300},    {40, 9, 5000},  {100, 90, 80},
                          {70, 500, 9}, {300, 200, 600}, {5, 7, 40, 20}, {60, 70, 90, 20}, {150, 4200, 33}};
-  for (CpuIsa isa : test::instruction_sets()) {
-    set_cpu_isa(isa);
-    const KernelTable& table = kernel_table();
-    for (const Sizes& s : sizes)
-      for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
-        for (int layout = 0; layout < 4; ++layout) {
-          INFO(name(isa) << ' ' << name(dtype) << ' ' << s.m << " x " << s.n << " x " << s.k << ", " << s.products
-                         << " products, layout " << layout);
-          const bool a_transposed = layout & 1, b_transposed = layout & 2;
-          const auto matrices = [&](int64_t rows, int64_t columns, bool transposed) {
-            return transposed ? test::random({s.products, columns, rows}, dtype).transpose(1, 2)
-                              : test::random({s.products, rows, columns}, dtype);
-          };
-          const Array a = matrices(s.m, s.k, a_transposed), b = matrices(s.k, s.n, b_transposed);
-          const Array y = matrices(s.m, s.n, false);
+  for (const Sizes& s : sizes)
+    for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::bf16})
+      for (int layout = 0; layout < 4; ++layout) {
+        const bool a_transposed = layout & 1, b_transposed = layout & 2;
+        const auto matrices = [&](int64_t rows, int64_t columns, bool transposed) {
+          return transposed ? test::random({s.products, columns, rows}, dtype).transpose(1, 2)
+                            : test::random({s.products, rows, columns}, dtype);
+        };
+        const Array a = matrices(s.m, s.k, a_transposed), b = matrices(s.k, s.n, b_transposed);
+        const Array y = Array::empty({s.products, s.m, s.n}, dtype);
+        for (CpuIsa isa : test::instruction_sets()) {
+          set_cpu_isa(isa);
+          const KernelTable& table = kernel_table();
           for (int threads : {1, 2, 3}) {
+            INFO(name(isa) << ' ' << name(dtype) << ' ' << s.m << " x " << s.n << " x " << s.k << ", " << s.products
+                           << " products, layout " << layout << ", " << threads << " threads");
             set_num_threads(threads);
             const GemmPlan plan = select(problem_of(table, threads, s, dtype, a_transposed, b_transposed));
             memory.reset_peak_memory_stats(0);
@@ -130,7 +130,7 @@ TEST_CASE("openmp matrix products allocate the scratch memory of their plan and 
             else CHECK(taken <= plan.workspace_bytes);
           }
         }
-  }
+      }
   remove_observer(&last);
   set_cpu_isa(best_cpu_isa());
   set_num_threads(2);

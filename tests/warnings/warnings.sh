@@ -13,7 +13,8 @@ flags=(-std=c++20 -I "$include" -Werror -Wall -Wextra -Wshadow -Wconversion -Wsi
 
 [ $# -gt 0 ] || set -- g++
 for compiler in "$@"; do
-  "$compiler" "${flags[@]}" -fsyntax-only tests/warnings/program.cpp
-  [[ $("$compiler" --version) != *clang* ]] || continue
-  for level in -O1 -O2; do "$compiler" "${flags[@]}" "$level" -c tests/warnings/program.cpp -o /dev/null; done
+  ways=("-O1 -S" "-O2 -S")
+  [[ $("$compiler" --version) != *clang* ]] || ways=(-fsyntax-only)
+  # shellcheck disable=SC2086  # words
+  for way in "${ways[@]}"; do "$compiler" "${flags[@]}" $way tests/warnings/program.cpp -o /dev/null; done
 done

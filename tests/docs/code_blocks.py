@@ -178,7 +178,8 @@ def cpp_of(page, text, language="cpp"):
             registered.append(f'const docs::Block run_{number}("{page}:{line}", {scope}{name});')
     if in_function:
         body.append("}")
-    return "\n".join([*includes, "using namespace gradus;", "namespace {", *body, *registered, "}", ""])
+    own = f"namespace page_{re.sub(r'[^A-Za-z0-9]', '_', str(page))}"  # a unity build compiles several pages together
+    return "\n".join([*includes, "using namespace gradus;", f"{own} {{ namespace {{", *body, *registered, "}}", ""])
 
 
 def main(source, target):

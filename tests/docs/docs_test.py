@@ -352,7 +352,7 @@ class CodeBlocks(unittest.TestCase):
         self.assertEqual(
             cpp_of("page.md", page).splitlines(),
             ["#include <gradus/gradus.h>", '#include "blocks.h"', "#include <vector>"]
-            + ["using namespace gradus;", "namespace {"]
+            + ["using namespace gradus;", "namespace page_page_md { namespace {"]
             + ['#line 2 "page.md"', "", "struct A {};"]
             + ["void block_1() {", '#line 7 "page.md"', "A a;"]
             + ["int k = 0;", '#line 15 "page.md"', "use(a, k);", "}"]
@@ -363,7 +363,7 @@ class CodeBlocks(unittest.TestCase):
             + [f'const docs::Block run_{n}("page.md:{line}", {name});'
                for n, line, name in ((1, 7, "block_1"), (3, 28, "block_3"), (4, 32, "program_4::block_4"),
                                      (5, 38, "block_5"))]
-            + ["}"],
+            + ["}}"],
         )
 
     def test_shapes_are_checked(self):

@@ -58,25 +58,26 @@ ConvPlan plan_flipped(const ConvProblem& p) {
 
 // ---- work ----
 
-/// cuDNN is a black box. It is described by the implicit GEMM that most of its engines compute.
+/// The parts of an estimate for cuDNN. Its engines are unknown, so their work is counted as that of an implicit GEMM,
+/// which most of them compute. Multiply-adds include those for channels that pad a vector.
 enum LibraryPart {
-  kMultiplyAdds,          // with channels padded to whole vectors
-  kLargeTiles,            // of the busiest multiprocessor, with tiles of 128 x 128 …
-  kSmallTiles,            // … or of 64 x 64, times the number of multiprocessors
-  kWinogradMultiplyAdds,  // 3x3 of exact float32, which has engines with fewer multiply-adds
-  kFftMultiplyAdds,       // of engines that compute by FFT
-  kFftBytes,              // of their transforms
+  kMultiplyAdds,
+  kLargeTiles,  // multiply-adds of the busiest multiprocessor with tiles of 128 x 128, times the multiprocessors
+  kSmallTiles,  // the same with tiles of 64 x 64
+  kWinogradMultiplyAdds,  // for 3x3 of exact float32; such engines compute fewer multiply-adds than are counted
+  kFftMultiplyAdds,       // multiply-adds of engines that compute by FFT
+  kFftBytes,              // bytes of the transforms of these engines
   kSparseMultiplyAdds,    // with a stride or dilation
   kSparseCalls,
-  kLargeFilterMultiplyAdds,  // of more than 9 taps side by side, which has such engines, too
-  kNarrowTaps,               // bytes of all taps of all positions, with fewer than 8 channels
-  kDepth,                    // of the product
-  kBytes,                    // of the operands and the result
-  kConvertedBytes,           // of operands in a layout that engines for tensor cores do not read
-  kPaddedBytes,              // of operands whose channels are padded for tensor cores
-  kPaddings,                 // calls that pad
+  kLargeFilterMultiplyAdds,  // for dense filters of more than 9 taps, which also have such engines
+  kNarrowTaps,               // bytes of all taps of all positions, if there are fewer than 8 channels
+  kDepth,                    // length of the sums of the product
+  kBytes,                    // bytes of the operands and the result
+  kConvertedBytes,           // bytes of operands in a layout that the engines do not read
+  kPaddedBytes,              // bytes of operands whose channels are padded for tensor cores
+  kPaddings,                 // calls that pad operands
   kDepthwiseTaps,            // multiply-adds of depthwise convolutions
-  kGroupMultiplyAdds,        // with other groups, whose channels are padded to 32
+  kGroupMultiplyAdds,        // multiply-adds of other grouped convolutions, with channels padded to 32
   kGroupTaps,                // the same without padding
   kGroupCalls,
   kKernels,
@@ -111,11 +112,11 @@ double product(std::initializer_list<int64_t> sizes) {
 /// The work of cuDNN's engines that compute by the FFT of tiles of 32 x 32 pixels, which overlap by a filter's margin.
 struct FftWork {
   double multiply_adds = 0;  // 0: cuDNN does not choose such an engine
-  double bytes = 0;          // of the transforms
+  double bytes = 0;          // bytes of the transforms
 };
 
-/// Measured for exact float32: cuDNN chooses such an engine for y and dx if there are many images, if it has much less
-/// to multiply than other engines, and if its scratch memory is within the limit.
+/// Measured for exact float32: cuDNN chooses such an engine for y and dx if there are many images, if it has much fewer
+/// multiply-adds than other engines, and if its scratch memory is within the limit.
 FftWork fft_work(const ConvProblem& p) {
   constexpr int64_t kTile = 32, kNumbers = kTile * (kTile / 2 + 1), kLeastTaps = 9, kLeastImages = 32;
   constexpr double kLeastGain = 1.5;
@@ -133,7 +134,7 @@ FftWork fft_work(const ConvProblem& p) {
   return is_chosen ? work : FftWork{};
 }
 
-/// `apart`: bias and ReLU are kernels of their own.
+/// The work of an engine. kApart: bias and ReLU are computed by separate kernels.
 template <bool kApart>
 KernelWork work_of(const ConvProblem& p) {
   const MathMode mode = math_mode(p);
@@ -193,7 +194,7 @@ KernelWork work_of(const ConvProblem& p) {
   return cuda_detail::scaled_to(p.device, kLibraryParts, work);
 }
 
-/// The work of fprop, and the filters are flipped before.
+/// The work of dgrad that is computed as fprop, and of the kernel that flips the filters.
 KernelWork work_of_flipped(const ConvProblem& p) {
   KernelWork work = work_of<false>(flip_transpose(p));
   work[kKernels] += 1;

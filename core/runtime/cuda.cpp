@@ -82,7 +82,7 @@ void Graph::abandon() noexcept {
 
 void Graph::replay() {
   GRADUS_CHECK(graph_, DeviceError, "nothing to replay: capture first");
-  if (draws_ > 0) {  // fill() copies the value at its call, so queued replays keep theirs
+  if (draws_ > 0) {  // fill() copies the offset when it is called, and is queued after earlier replays
     const uint64_t offset = default_generator().advance(draws_);
     current_backend(DeviceType::cuda).fill(random_offset_, Scalar(static_cast<int64_t>(offset)));
   }

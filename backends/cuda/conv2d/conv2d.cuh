@@ -171,7 +171,7 @@ struct ConvCall {
 bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvPlan& plan, const ConvOperands& operands,
                    std::byte* workspace);
 
-// wgrad of the algorithms whose other passes are in another file.
+// Launches of wgrad for the algorithms whose fprop and dgrad are in another file than wgrad.
 void direct_wgrad(const ConvCall& call, const Launch& launch);
 void implicit_gemm_wgrad(const ConvCall& call, const Launch& launch);
 void implicit_gemm_async_wgrad(const ConvCall& call, const Launch& launch);
@@ -221,7 +221,7 @@ struct RegisterLoop {
   }
 };
 
-/// Three stages, loaded by cp.async without registers, two steps ahead.
+/// Three stages, which cp.async loads without registers while the two steps before are multiplied.
 struct AsyncLoop {
   static constexpr int kStages = 3;
 

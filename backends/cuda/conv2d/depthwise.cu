@@ -254,7 +254,8 @@ __device__ void load_planes(const DepthwiseTiling& d, const T* in, uint32_t band
     float values[kVec];
     load_floats(in + (plane_of(t) * d.h.in + y) * d.w.in + quad * kVec, values);
     float* const line = to + t * d.plane_step + place * d.pitch;
-    // Eight lanes at a time begin with another element, so that the stores of a warp are to different banks.
+    // Each group of eight lanes begins with another element of the vector, so that the stores of a warp go to different
+    // banks.
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
       const int e = (k + threadIdx.x / 8) % kVec;

@@ -185,7 +185,7 @@ ConvPlan plan_direct(const ConvProblem& p) { return (p.is_wgrad() ? plan_direct_
 
 /// How many blocks of `threads` threads and `shared_bytes` bytes a multiprocessor runs at a time.
 int64_t resident_blocks(const ConvProblem& p, int64_t threads, size_t shared_bytes) {
-  constexpr int64_t most_threads = 1024;  // that have registers
+  constexpr int64_t most_threads = 1024;  // number of threads for which a multiprocessor has registers
   return std::clamp<int64_t>(static_cast<int64_t>(p.device.shared_memory / (shared_bytes + 1024)), 1,
                              std::max<int64_t>(most_threads / threads, 1));
 }

@@ -87,8 +87,8 @@ struct GradientLoader {
   };
   const DirectWgradArgs& args;
   const Steps steps{u32(args.g.out.n), u32(args.g.out.c), u32(args.g.out.h), u32(args.g.out.w)};
-  const T *dy, *mask;  // from the thread's first filter on
-  DyVec* own;          // where this thread's copies are stored: (stages, vectors)
+  const T *dy, *mask;  // addresses for the first filter of this thread
+  DyVec* own;          // the shared memory of this thread for copies of dy and mask, (stages, vectors)
   uint32_t filters;    // number of filters from the thread's first filter on
   Position first, quad;
   DirectWgradTiling::Tile tile;

@@ -7,7 +7,7 @@ namespace {
 /// How the output is divided into tiles; empty if the kernels cannot compute the problem.
 std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p) {
   constexpr int64_t most_channels = 7, most_taps = 64;
-  constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // of a tile of several rows; of a buffer
+  constexpr int64_t most_pixels = 384, most_bytes = 24 << 10;  // limits of a tile of several rows, and of a buffer
   const std::optional<MathMode> mode = p.math_mode();
   const int64_t channels = p.channels();
   const bool tf32 = mode == MathMode::tf32 && p.pass == ConvPass::forward && p.y.shape[1] > kMaxDirectRows;

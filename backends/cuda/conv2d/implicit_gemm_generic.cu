@@ -22,9 +22,9 @@ struct GenericTile {
 };
 
 /// Calls store(row, column, sum) for each result of a thread in the block's tile, summed over [begin, end) of the
-/// depth. The operands are left(depth, row) and right(depth, column). Neighbouring threads load neighbouring depths; of
-/// `right`, neighbouring columns if kAlongColumns. prepare(depth) is called before the barrier that precedes the loads
-/// of a step.
+/// depth. The operands are left(depth, row) and right(depth, column). Neighbouring threads load neighbouring depths or,
+/// of `right` if kAlongColumns is true, neighbouring columns. prepare(depth) is called before the barrier that precedes
+/// the loads of a step.
 template <class Tile, bool kAlongColumns, class C, class Prepare, class Left, class Right, class Store>
 __device__ void multiply(uint32_t begin, uint32_t end, const Prepare& prepare, const Left& left, const Right& right,
                          const Store& store) {

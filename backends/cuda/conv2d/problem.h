@@ -42,8 +42,8 @@ struct ConvOperand {
 /// What the user allows.
 struct ConvSwitches {
   bool tf32 = false;                                     ///< our kernels may use TF32: cuda::matmul_allow_tf32()
-  bool library_tf32 = true, small_convolutions = false;  ///< core/runtime/cuda.h
-  size_t workspace_limit = size_t{256} << 20;            ///< core/runtime/cuda.h
+  bool library_tf32 = true, small_convolutions = false;  ///< options of cuDNN in core/runtime/cuda.h
+  size_t workspace_limit = size_t{256} << 20;            ///< option of cuDNN in core/runtime/cuda.h
   bool operator==(const ConvSwitches&) const = default;
 };
 
@@ -52,8 +52,8 @@ struct ConvProblem {
   DType dtype = DType::f32;
   ConvOperand x, w, y;  ///< (N, C, H, W), (K, C / groups, R, S), (N, K, P, Q), or their gradients
   Conv2dGeometry geometry;
-  bool bias = false, relu = false;  ///< forward: part of the result; backward_weight: `bias` asks for its gradient, too
-  int64_t mask_alignment = 0;       ///< of a mask with the strides of dy, to keep dy where it is > 0; 0: no mask
+  bool bias = false, relu = false;  ///< whether the result includes them; backward_weight: whether dbias is wanted
+  int64_t mask_alignment = 0;       ///< alignment of the mask (ConvOperands::mask); 0 if there is none
   ConvSwitches switches;
   DeviceProperties device = kH200;
   bool operator==(const ConvProblem& other) const;
@@ -74,7 +74,8 @@ struct ConvProblem {
   int64_t rows() const { return pass == ConvPass::forward ? filters() : channels(); }
   int64_t depth_channels() const { return pass == ConvPass::forward ? channels() : filters(); }
 
-  /// Kinds of problems differ in the factors of the tuning table: passes, types (float32, half, float64) and layouts.
+  /// The kind of a problem is its pass, type (float32, half, float64) and layout. Each kind has its own factors in the
+  /// tuning table.
   size_t kind() const;
   /// All devices have the factors of an H200.
   size_t device_index() const { return 0; }
@@ -86,8 +87,8 @@ struct ConvProblem {
     const auto is_ordinary = [](const ConvOperand& x) { return x.numel() > 0 && x.numel() < int64_t{1} << 31; };
     return is_ordinary(x) && is_ordinary(w) && is_ordinary(y);
   }
-  /// How our kernels for tensor cores multiply operands of this type on the device; fma for float32 that must stay
-  /// exact; empty for float64, and for half types without tensor cores.
+  /// The mode in which our kernels for tensor cores multiply operands of this type on the device. It is fma if float32
+  /// must stay exact, and empty for float64 and for half types on a device without tensor cores.
   std::optional<MathMode> math_mode() const {
     const bool tensor_cores = device.has_tensor_cores();
     if (dtype == DType::f32) return tensor_cores && switches.tf32 ? MathMode::tf32 : MathMode::fma;

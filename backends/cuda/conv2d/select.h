@@ -15,13 +15,13 @@ struct ConvAlgorithm;
 
 /// A call and its operands. For wgrad, `out` is dy, `in` is x, and `weight` and `bias` are results.
 struct ConvOperands {
-  Backend& backend;  ///< for copies of operands, and for bias and ReLU after an engine of cuDNN
-  const char* name;  ///< of the operator, for observers
+  Backend& backend;  ///< copies operands, and computes bias and ReLU after an engine of cuDNN
+  const char* name;  ///< name of the operator, for observers
   const ConvProblem& problem;
   const View &in, &weight, &bias, &out;
-  const void* mask = nullptr;                ///< of dy, with the strides of dy
-  const void* masked = nullptr;              ///< where an algorithm that stores_masked stores the masked dy
-  const ConvAlgorithm* algorithm = nullptr;  ///< that was chosen, for observers
+  const void* mask = nullptr;    ///< dy counts where this is > 0; has the strides of dy
+  const void* masked = nullptr;  ///< memory for the masked dy, if the algorithm has the property stores_masked
+  const ConvAlgorithm* algorithm = nullptr;  ///< the chosen algorithm, for observers
 
   const View& x() const { return problem.pass == ConvPass::backward_data ? out : in; }
   const View& y() const { return problem.pass == ConvPass::backward_data ? in : out; }
@@ -35,24 +35,24 @@ struct ConvOperands {
 using ConvLaunch = bool(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace);
 
 struct ConvAlgorithm {
-  const char* name;    ///< in events, tests, explain and the README
-  const char* reason;  ///< one clause: when it is the right one
+  const char* name;    ///< the name in events, tests, explain and the README
+  const char* reason;  ///< a clause that says when this algorithm is the right choice
   WorkParts parts;     ///< what `work` counts
-  /// What the kernel is written for: shapes, strides, types, capability. The problem is not empty.
+  /// Returns true if the kernel supports the problem's shapes, strides, types and device. The problem is not empty.
   bool (*can_run)(const ConvProblem&);
   KernelWork (*work)(const ConvProblem&);
   ConvPlan (*plan)(const ConvProblem&);
-  ConvLaunch* launch;  ///< null in builds without CUDA, which have this code for tests
-  /// Whether the kernel applies the problem's mask itself, because it reads each element of dy once or a few times.
-  /// Null: never.
+  ConvLaunch* launch;  ///< null in builds without CUDA, which contain this code only for tests
+  /// Returns true if the kernel applies the problem's mask itself, because it reads each element of dy only once or a
+  /// few times. Null if it never does.
   bool (*takes_mask)(const ConvProblem&) = nullptr;
   bool stores_masked = false;  ///< wgrad: also stores the masked dy, for dgrad
   bool sums_bias = true;       ///< wgrad: can compute dbias
   bool is_library = false;     ///< an algorithm of cuDNN
 };
 
-// The algorithms of the backend "cuda". NAME.cpp has the algorithm NAME; NAME.cu, NAME_fprop.cu and NAME_wgrad.cu have its
-// kernels.
+// The algorithms of the backend "cuda". NAME.cpp has the algorithm NAME; NAME.cu, NAME_fprop.cu and NAME_wgrad.cu have
+// its kernels.
 extern const ConvAlgorithm kDepthwise, kDirect, kFewChannelMma, kWgmma, kWgmmaIm2col;
 extern const ConvAlgorithm kImplicitGemmAsync, kImplicitGemmGeneric;
 extern const ConvAlgorithm kImplicitGemmFma, kImplicitGemmTf32, kImplicitGemmHalf;  // implicit_gemm in a math mode
@@ -67,7 +67,7 @@ std::vector<std::string> conv_kinds();
 
 struct ConvChoice {
   const ConvAlgorithm* algorithm = nullptr;
-  size_t index = 0;  ///< in the family
+  size_t index = 0;  ///< index in the family
   ConvPlan plan = {};
 };
 /// Chooses the algorithm with the lowest estimate among those that can run, except those whose bit in `without` is set.
@@ -78,7 +78,7 @@ ConvChoice select(const ConvProblem& problem, const ConvFamily& family = conv_fa
 /// `of_weight_too`, the weights or their gradient must have the same layout.
 bool suits_tma(const ConvProblem& problem, bool of_weight_too, bool tf32);
 /// The layout in which cuDNN computes: the layout of the first operand that is dense in only one of the two layouts.
-/// The result of fprop and dgrad is asked first, then the other image, then the weights.
+/// The order of the operands is: the result of fprop or dgrad, the other image, the weights.
 bool is_channels_last(const ConvProblem& problem);
 
 // ---- work ----

@@ -28,8 +28,8 @@ struct Im2colBarriers {
   Mbarrier full[kMaxWgmmaSlots], empty[kMaxWgmmaSlots];
 };
 
-/// Where results are stored: in `to`, which is an image or, for wgrad, `rows` filters of `pitch` elements; or, if
-/// `partial` is not null, there as float32 parts of split-K.
+/// Where results are stored. If `partial` is not null, the float32 parts of split-K are stored there. Otherwise results
+/// are stored in `to`, which is an image or, for wgrad, `rows` filters of `pitch` elements.
 template <class T>
 struct Im2colResult {
   T* to;

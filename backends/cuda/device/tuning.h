@@ -22,10 +22,10 @@ const TuningTable& tuning_table();
 /// The devices of the table. All devices use the factors of an H200, so the index of a problem's device is 0, and
 /// scaled_to() accounts for their differences.
 inline std::vector<std::string> tuned_devices() { return {"h200"}; }
-/// The work as a multiple of what an H200 does in the time in which `device` does it.
+/// Converts work on `device` to the work that an H200 would do in the same time.
 KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, KernelWork work);
 
-/// A number that differs for most lists of sizes (RecentPlans).
+/// A hash of a list of sizes, for RecentPlans.
 inline uint64_t hash_of(std::initializer_list<int64_t> sizes) {
   uint64_t hash = 0;
   for (const int64_t each : sizes) hash = hash * 8191 + static_cast<uint64_t>(each);
@@ -41,20 +41,20 @@ const Algorithm& forced_or(const KernelFamily<Algorithm>& family, const Problem&
   return preferred;
 }
 
-// Most kernels consist of blocks, each of which computes a tile in steps, so they count the same parts.
+// In most kernels each block computes a tile in steps. The work of all these kernels is counted in the same parts.
 
 /// The parts of the work of such kernels, in this order.
 enum TilePart {
-  kMultiplyAdds,  // of the busiest multiprocessor, times the number of multiprocessors; the empty part of tiles counts
-  kSteps,         // that run one after the other: those of a block times the waves
-  kTileBytes,     // that all blocks load for their tiles
-  kTileElements,  // that threads load one by one
-  kBytes,         // of the operands and the result, once
-  kPartBytes,     // of the parts of sums, which are stored and added
-  kWaves,         // of blocks
-  kBlocks,        // of the busiest multiprocessor
+  kMultiplyAdds,  // multiply-adds of the busiest multiprocessor, with padding, times the number of multiprocessors
+  kSteps,         // steps that run one after the other: the steps of a block times the number of waves
+  kTileBytes,     // bytes that all blocks together load for their tiles
+  kTileElements,  // elements that threads load one by one
+  kBytes,         // bytes of the operands and the result; each byte is counted once
+  kPartBytes,     // bytes of partial sums, which one kernel stores and another adds
+  kWaves,         // waves of blocks
+  kBlocks,        // blocks that the busiest multiprocessor runs
   kLaunches,
-  kClusterBlocks,  // that exchange their sums
+  kClusterBlocks,  // blocks of clusters, which exchange their sums
 };
 inline constexpr WorkParts kTileParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                           {"steps", WorkLimit::calls},
@@ -67,7 +67,7 @@ inline constexpr WorkParts kTileParts = {{{"multiply_adds", WorkLimit::multiply_
                                           {"launches", WorkLimit::calls},
                                           {"cluster_blocks", WorkLimit::calls}}};
 
-/// Multiply-adds of this type and mode in the time of one float32 multiply-add on the FMA units.
+/// The number of multiply-adds of this type and mode that take as long as one float32 multiply-add on the FMA units.
 constexpr double multiply_adds_at_once(DType dtype, MathMode mode) {
   if (dtype == DType::f64) return 0.5;
   return mode == MathMode::fma ? 1 : mode == MathMode::tf32 ? 8 : 16;
@@ -78,15 +78,15 @@ inline MathMode library_mode(DType dtype, bool tf32, const DeviceProperties& dev
   if (size_of(dtype) == 2) return MathMode::half;
   return dtype == DType::f32 && tf32 && device.has_tensor_cores() ? MathMode::tf32 : MathMode::fma;
 }
-/// Kinds of problems with matrix products, whose factors differ.
+/// The kinds of matrix products. Each kind has its own factors in the tuning table.
 inline constexpr const char* kProductTypes[] = {"float32", "tf32", "half", "float64"};
 constexpr size_t kind_of(DType dtype, MathMode mode) { return dtype == DType::f64 ? 3 : static_cast<size_t>(mode); }
 
 /// Blocks of a launch that compute tiles of the same size.
 struct TileWork {
-  int64_t blocks = 1, resident = 1;                    ///< all blocks; those that a multiprocessor runs at a time
-  int64_t steps = 1;                                   ///< of a block
-  int64_t multiply_adds = 0, bytes = 0, elements = 0;  ///< of a step; elements: loaded one by one
+  int64_t blocks = 1, resident = 1;  ///< number of blocks, and of those that a multiprocessor runs at a time
+  int64_t steps = 1;                 ///< steps of a block
+  int64_t multiply_adds = 0, bytes = 0, elements = 0;  ///< per step; `elements` are loaded one by one
 };
 
 /// Sums up the work of the launches of an operator, whose operands and result have `bytes` bytes.
@@ -98,7 +98,7 @@ class WorkCounter {
   }
 
   void add_tiles(const TileWork& tiles);
-  /// `splits` parts of `results` sums, which a second kernel adds.
+  /// Adds the work of a second kernel that adds `splits` partial sums for each of `results` results.
   void add_parts(int64_t splits, int64_t results) {
     work_[kPartBytes] += static_cast<double>(2 * splits * results * (dtype_ == DType::f64 ? 8 : 4));
   }

@@ -129,7 +129,7 @@ WorkCounter count(const GemmProblem& p, const GemmPlan& plan, int64_t resident, 
 }
 
 KernelWork dots_work(const GemmProblem& p) {
-  constexpr int64_t kResidentThreads = 1024;  // of a multiprocessor: registers limit them
+  constexpr int64_t kResidentThreads = 1024;  // threads of a multiprocessor for which there are registers
   const GemmPlan plan = plan_dots(p);
   const int64_t width = dot_width(plan), single = width > 1 ? 0 : plan.tile.rows + plan.tile.columns;
   return count(p, plan, kResidentThreads / plan.threads, plan.threads * width, single).work();
@@ -193,7 +193,7 @@ GemmOperand dense(GemmOperand x) {
   return x;
 }
 
-// The distance from one matrix of the batch to the next in elements. Empty if the distances are not all equal.
+// The distance in elements from one matrix of the batch to the next; empty if the distances are not all equal.
 std::optional<int64_t> batch_step(const GemmOperand& x) {
   int64_t step = 0, expected = -1;
   for (int axis = x.ndim() - 3; axis >= 0; --axis) {
@@ -240,21 +240,22 @@ GemmPlan plan_library(const GemmProblem& p) {
 
 // ---- work ----
 
-// cuBLASLt is a black box. It is described by tiles of two sizes, whose depth it may split.
+// The parts of an estimate for cuBLASLt. Its kernels are unknown, so their work is counted as that of tiles of two
+// sizes, whose depth may be split.
 struct Part {
   enum : size_t {
-    kMultiplyAdds,  // of the largest tiles …
-    kSmallTiles,    // … and of tiles of 64 x 64: of the busiest multiprocessor, times the number of multiprocessors
-    kDepth,         // of a product …
-    kSplitDepth,    // … and of a block, if the depth is split until the device is full
-    kPartBytes,     // of sums of split depth
-    kBytes,         // of the operands and the result
-    kNarrowBytes,   // of products with few rows or columns
-    kVectorBytes,   // of products with one row or column, which have kernels of their own
-    kLooseMultiplyAdds,  // of operands whose rows are not aligned to 16 bytes
+    kMultiplyAdds,       // of the busiest multiprocessor with tiles of 128 x 128, times the number of multiprocessors
+    kSmallTiles,         // the same with tiles of 64 x 64
+    kDepth,              // depth of a product
+    kSplitDepth,         // depth of a block, if the depth is split until the device is full
+    kPartBytes,          // bytes of the partial sums of a split depth
+    kBytes,              // bytes of the operands and the result
+    kNarrowBytes,        // the same for products with few rows or columns
+    kVectorBytes,        // the same for products with one row or column, which have separate kernels
+    kLooseMultiplyAdds,  // multiply-adds of operands whose rows are not aligned to 16 bytes
     kLooseBytes,
     kProducts,
-    kCopiedBytes,  // to and from dense copies
+    kCopiedBytes,  // bytes that are copied to and from dense copies
     kKernels,
   };
 };

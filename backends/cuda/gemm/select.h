@@ -11,7 +11,7 @@
 
 namespace gradus::cuda_detail {
 
-/// Matrices along the last two axes, whose other axes are those of a batch.
+/// A batch of matrices. The last two axes are those of a matrix, the other axes those of the batch.
 struct GemmOperand {
   Shape shape;
   Strides strides;
@@ -62,7 +62,7 @@ struct GemmTile {
   int rows = 0, columns = 0;
 };
 inline constexpr GemmTile kDotTile{8, 4}, kSmallTile{16, 32};
-inline constexpr int kGemmWarps = 8;  ///< the most warps of a block
+inline constexpr int kGemmWarps = 8;  ///< maximum number of warps of a block
 inline constexpr int kGemmVec = 4;    ///< elements of a vectorized load
 
 /// A matrix for cuBLASLt: column-major, with `leading` elements from column to column. If `transposed` is set, cuBLASLt
@@ -89,7 +89,7 @@ struct GemmPlan {
   MathMode math_mode = MathMode::fma;
   bool swapped = false;        ///< yᵀ = bᵀ aᵀ is computed, and the other fields describe this product
   bool adds_bias = false;      ///< the kernel adds the bias; if false, the caller adds it
-  size_t workspace_bytes = 0;  ///< all scratch memory: first cuBLASLt's, then dense copies
+  size_t workspace_bytes = 0;  ///< all scratch memory: that of cuBLASLt, then dense copies of operands
   /// Offsets of dense copies in the workspace; empty if the operand itself is used.
   std::optional<size_t> a_copy = {}, b_copy = {}, y_copy = {};
 
@@ -123,7 +123,7 @@ extern const GemmAlgorithm kSmallDots, kSmallTiles, kCublasLt, kInteger;
 
 /// The operands of a planned product: y = a b, plus bias (N, may be null) in every row, plus y if `accumulate`.
 struct GemmCall {
-  const char* name;  ///< of the operator, for observers
+  const char* name;  ///< name of the operator, for observers
   const View &a, &b;
   const View* bias;
   const MutableView& y;

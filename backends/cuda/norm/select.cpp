@@ -219,13 +219,13 @@ SoftmaxPlan plan_block(const SoftmaxProblem& p) {
 // ---- work ----
 
 enum Part : size_t {
-  kRowElements,   // that threads compute with, those beyond the ends of rows, too
-  kLoads,         // of a thread, one after the other, times the waves of blocks
-  kRows,          // that a block sums with barriers, one after the other, times the waves
-  kOperandBytes,  // that are read or written, once
-  kAgainBytes,    // that are read a second time
-  kSingleLoads,   // of elements that are not read or written as vectors …
-  kStridedLoads,  // … and are not neighbours
+  kRowElements,   // elements that threads compute, including those beyond the ends of rows
+  kLoads,         // loads of a thread that follow one another, times the waves of blocks
+  kRows,          // rows that a block sums with barriers one after the other, times the waves of blocks
+  kOperandBytes,  // bytes of all operands; each byte is counted once
+  kAgainBytes,    // bytes that are read a second time
+  kSingleLoads,   // accesses to single elements that are neighbours in memory
+  kStridedLoads,  // accesses to single elements that are not neighbours in memory
   kBlockWaves,
   kCalls,
 };
@@ -239,11 +239,11 @@ constexpr WorkParts kParts = {{{"elements", WorkLimit::multiply_adds},
                                {"waves", WorkLimit::calls},
                                {"launches", WorkLimit::calls}}};
 
-// A thread makes `loads` loads a row, one after the other. A block computes `rows` rows, one after the other, whose
-// threads need barriers if `has_barriers`.
+// Counts the work if a block computes `rows` rows one after the other, and a thread makes `loads` loads one after the
+// other for each row. `has_barriers`: the threads that share a row need barriers.
 KernelWork work_of(const SoftmaxProblem& p, const SoftmaxPlan& plan, int64_t rows, int64_t loads, int64_t row_elements,
                    bool has_barriers) {
-  constexpr int64_t kResidentThreads = 2048;  // of a multiprocessor
+  constexpr int64_t kResidentThreads = 2048;  // maximum for a multiprocessor
   const int64_t resident = kResidentThreads / plan.threads * p.device.multiprocessors;
   const auto waves = static_cast<double>(ceil_div(int64_t{plan.blocks}, resident));
   const double bytes = static_cast<double>(p.rows * p.size * element(p)) * (p.backward ? 3 : 2);

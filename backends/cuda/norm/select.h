@@ -37,7 +37,8 @@ struct ChannelTiling {
   uint32_t channels = 0, count = 0;
   uint32_t pitch = 0;  ///< elements from pixel to pixel if x is a slice of the channels of NHWC images, else 0
   Divisor vectors;     ///< vectors of a plane; NHWC: of a pixel
-  uint32_t outputs_log2 = 0, lanes_log2 = 0;  ///< log2 of a block's vectors per pixel, and threads per vector
+  /// log2 of the vectors of each pixel that a block processes (NHWC), and of the threads that share such a vector.
+  uint32_t outputs_log2 = 0, lanes_log2 = 0;
   uint32_t splits = 1, per_split = 0;
   bool resident = false;  ///< one launch, in which the threads of a block or cluster keep its channels in registers
 
@@ -45,7 +46,7 @@ struct ChannelTiling {
   uint32_t groups() const { return nhwc ? ceil_div(vectors.divisor, 1 << outputs_log2) : channels; }
   /// Number of partial sums: one for each split of each channel.
   size_t sums() const { return size_t{splits} * channels; }
-  /// The most vectors that a thread has if its block has `size` vectors of a channel.
+  /// The maximum number of vectors of a thread whose block has `size` vectors of a channel.
   uint32_t of_thread(uint32_t size) const { return ceil_div(size, 1 << lanes_log2); }
 };
 
@@ -72,7 +73,7 @@ struct SoftmaxProblem {
   int64_t rows = 1, size = 1;
   bool backward = false;
   bool vectorized = false;  ///< the rows of all views consist of aligned vectors of 16 bytes
-  bool strided = false;     ///< the elements of a row are not neighbours in every view
+  bool strided = false;     ///< in some view, the elements of a row are not neighbours in memory
   DeviceProperties device = kH200;
   bool operator==(const SoftmaxProblem&) const = default;
 

@@ -23,8 +23,8 @@ struct DeviceProperties {
   int multiprocessors;
   size_t shared_memory;                  ///< the maximum of shared memory that a block may request, in bytes
   bool wgmma = false;                    ///< the instructions of sm_90a, which only devices of capability 9.0 have
-  double multiply_adds_per_us = 33.5e6;  ///< of float32, at the peak
-  double bytes_per_us = 4.8e6;           ///< of the device's memory, at the peak
+  double multiply_adds_per_us = 33.5e6;  ///< peak of float32 multiply-adds
+  double bytes_per_us = 4.8e6;           ///< peak bandwidth of the device's memory
 
   bool operator==(const DeviceProperties&) const = default;
   bool has_tensor_cores() const { return compute_capability >= 80; }  ///< including bfloat16 and TF32

@@ -19,7 +19,7 @@ struct AttentionProblem {
   Shape q = {}, k = {}, v = {};
   bool dense = true;  ///< unit strides along E and V; weights, and the mask of kept weights, are contiguous
   bool backward = false;
-  bool even = true;  ///< the matrices of all heads are at equal steps, so that a batched product needs no copies
+  bool even = true;  ///< the matrices of all heads are equally far apart, so that a batched product needs no copies
   bool masked = false, dropout = false;
   bool tf32 = false;  ///< cuda::matmul_allow_tf32()
   DeviceProperties device = kH200;
@@ -39,7 +39,7 @@ struct AttentionProblem {
 struct AttentionPlan;
 using AttentionAlgorithm = KernelAlgorithm<AttentionProblem, AttentionPlan, std::monostate>;  ///< attention.cu launches
 
-/// Fields of `tiles`; those of `products` are 0, because each of its operators has its own plan.
+/// The plan of the algorithm `tiles`. For `products` the numbers are 0, because each of its operators has its own plan.
 struct AttentionPlan {
   const AttentionAlgorithm* algorithm = nullptr;
   int head = 0;             ///< columns of q, k and v in shared memory: 32, 64 or 128
@@ -61,14 +61,15 @@ const KernelFamily<AttentionAlgorithm>& attention_family();
 extern const AttentionAlgorithm kAttentionTiles;     ///< attention.cu: one launch, rows of weights in shared memory
 extern const AttentionAlgorithm kAttentionProducts;  ///< matrix products, softmax and dropout (core/composites)
 
-/// A cluster of recurrent.cu: its number of blocks, its number of sequences, and the maximum number of hidden units.
+/// The number of blocks of a cluster of recurrent.cu, the number of sequences that it processes, and the maximum number
+/// of hidden units.
 inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
 
 /// An LSTM over a sequence, or its gradient.
 struct LstmProblem {
   DType dtype = DType::f32;
-  int64_t length = 0, batch = 0, size = 0;  ///< of hidden states (L, N, H)
-  bool contiguous = true;                   ///< all tensors are
+  int64_t length = 0, batch = 0, size = 0;  ///< sizes L, N and H of the hidden states (L, N, H)
+  bool contiguous = true;                   ///< whether all tensors are contiguous
   bool backward = false;
   bool tf32 = false;  ///< cuda::matmul_allow_tf32()
   DeviceProperties device = kH200;
@@ -84,7 +85,7 @@ using LstmAlgorithm = KernelAlgorithm<LstmProblem, LstmPlan, std::monostate>;  /
 
 struct LstmPlan {
   const LstmAlgorithm* algorithm = nullptr;
-  uint32_t blocks = 0;  ///< clusters: blocks of all clusters
+  uint32_t blocks = 0;  ///< total number of blocks of all clusters; 0 for the algorithm `steps`
 };
 
 LstmPlan select(const LstmProblem& problem);

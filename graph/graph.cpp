@@ -194,7 +194,7 @@ std::string Graph::str() const { return GraphPrinter(*this).print(); }
 
 std::string Graph::dot() const {
   std::string text = "digraph step {\n  node [shape=box];\n";
-  std::vector<std::string> writers(buffers_.size());  // by buffer: the node of its last writer so far
+  std::vector<std::string> writers(buffers_.size());  // for each buffer, the node of the call that wrote it last
   for (size_t i = 0; i < calls_.size(); ++i) {
     const Call& call = *calls_[i];
     const std::string node = "call" + std::to_string(i);

@@ -102,7 +102,7 @@ class Graph {
   std::vector<Array> constants_;  // hold the memory of constant buffers
   std::shared_ptr<RecordedBlocks> blocks_;
   Array offset_;        // the generator's offset (int64 scalar on the device), which each recorded draw adds to its own
-  uint64_t draws_ = 0;  // by how much a run advances the generator's offset
+  uint64_t draws_ = 0;  // the number by which a run advances the generator's offset
   std::vector<Allocation> allocations_;
   int64_t eager_peak_ = 0, peak_time_ = 0;
 };

@@ -209,7 +209,7 @@ void Recorder::find_workspace(Call& call) {
 // Their addresses keep their alignment, because kernels are chosen by alignment.
 void Recorder::run_dry(Call& call) {
   constexpr size_t kAlignment = 512;
-  std::vector<const void*> addresses;  // of each operand; then the address to use instead
+  std::vector<const void*> addresses;  // the address that each operand has during the dry run
   size_t most = 0;
   std::set<const void*> written;
   for_each_view(call, [&](const auto& view, bool writes) {

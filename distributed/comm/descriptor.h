@@ -43,15 +43,16 @@ const char* name(ReduceKind kind);
 
 struct Descriptor {
   uint32_t epoch = 0;     ///< number of the group among the groups that the job has made
-  uint64_t sequence = 0;  ///< number of the collective in its group, from 1; messages are counted by pair and direction
+  uint64_t sequence = 0;  ///< number of the collective in its group, or of the message from one rank to another; from 1
   CollectiveKind kind = CollectiveKind::barrier;
   ReduceKind reduce = ReduceKind::sum;
   DType dtype = DType::u8;
   bool strict = false;
   bool on_device = false;  ///< the arrays are in device memory, so tcp and shm transfer them in pieces
   int32_t root = -1;
-  uint64_t count = 0;  ///< elements that a rank contributes or, from a root, receives; all_to_all: for each rank;
-                       ///< all_gather_v: of all ranks together; all_to_all_v: 0
+  /// Number of elements that a rank contributes or, in broadcast and scatter, receives. all_to_all: number of elements
+  /// for each rank. all_gather_v: sum over all ranks. all_to_all_v: 0.
+  uint64_t count = 0;
 
   friend bool operator==(const Descriptor&, const Descriptor&) = default;
   /// Describes the call for messages, for example "all_reduce #3 (sum of 1000 float32)".
@@ -86,12 +87,12 @@ enum class CommFailure : uint8_t {
   timeout,    ///< the deadline passed: `rank` did not join the call, or made no progress in it
   peer_lost,  ///< the process or the connection of `rank` ended
   mismatch,   ///< ranks called different collectives, or the same with different arguments
-  aborted,    ///< abort() was called, or an exception that is no CollectiveError ended the call
+  aborted,    ///< abort() was called, or an exception other than a CollectiveError ended the call
 };
 
 struct CommStatus {
   CommFailure failure = CommFailure::none;
-  int rank = -1;        ///< the rank that the failure is about; -1 if it is about no single rank
+  int rank = -1;        ///< the rank that the failure concerns; -1 if it does not concern a single rank
   std::string message;  ///< names the collective, its sequence number, the ranks and the cause
 
   bool ok() const { return failure == CommFailure::none; }

@@ -9,8 +9,8 @@
 namespace gradus::dist {
 namespace {
 
-/// Size of the pieces in which Staging moves an array. Long pieces use the network well. Short pieces keep two copies
-/// cheap that overlap with no transfer: that of the first piece off the device, and that of the last piece to it.
+/// Size of the pieces in which Staging moves an array. Long pieces use the network well. Short pieces reduce the time
+/// of the two copies that no transfer hides: of the first piece off the device, and of the last piece back to it.
 constexpr size_t kPieceBytes = 1 << 20;
 
 /// From this size on, dividing an array between two lanes is faster, although the second lane needs a thread.
@@ -45,9 +45,9 @@ class Staging {
   }
 
   Device device() const { return device_; }
-  /// Does what `call` says for the elements of `range` of arrays in device memory. For each piece, `carry_out` runs the
-  /// same collective on host memory. Work begins once the event `ready` has occurred. Returns when the result is in
-  /// device memory. `in` and `out` own what `call` points to.
+  /// Runs `call` for the elements of `range` of arrays in device memory. For each piece, `carry_out` runs the same
+  /// collective on host memory. Work begins once the event `ready` has occurred. Returns when the result is in device
+  /// memory. `in` and `out` own the memory that `call` points to.
   void run(const Collective& call, const Range& range, const Array& in, const Array& out, const Event& ready,
            const Deadline& deadline, const std::function<void(const Collective&)>& carry_out) {
     using enum CollectiveKind;

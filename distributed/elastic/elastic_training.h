@@ -125,7 +125,7 @@ class ElasticTraining {
   Device device() const;
   /// Meets the other workers of the newest list. Returns false if the job is finished.
   bool join();
-  /// The next list in which this worker has a rank; nothing if the job is finished.
+  /// Waits for the next list in which this worker has a rank. Returns std::nullopt if the job is finished.
   std::optional<Members> next_members();
   /// Copies the state of the rank with the highest number of finished steps to all ranks.
   void copy_newest();

@@ -13,7 +13,7 @@ namespace gradus::dist {
 /// ranks with these numbers, and workers N to N + K - 1 begin as spares.
 struct Members {
   int64_t generation = 0;
-  std::vector<int> ranks;   ///< by rank: the worker that has this rank
+  std::vector<int> ranks;   ///< ranks[r] is the number of the worker that has rank r
   std::vector<int> spares;  ///< workers that wait for a rank's place
   int min_ranks = 1;        ///< the job ends if fewer ranks are left
   std::string end;          ///< why the job ended; "" while it continues

@@ -9,7 +9,7 @@ namespace gradus::dist {
 struct Outcome {
   int code = 0;
   std::string cause = {};
-  bool restart = false;  // all ranks must be started again
+  bool restart = false;  // true if all ranks must be started again
 };
 
 /// Launchers communicate through the job's store. Each has a thread that reads it every half second. The first launcher
@@ -23,7 +23,7 @@ struct Outcome {
 /// node has read the outcome.
 class Nodes {
  public:
-  /// For node number `node` of `count`, in this attempt, counted from 0.
+  /// Joins attempt number `attempt` of the job as node number `node` of `count`; both are counted from 0.
   Nodes(int node, int count, const Address& store, const Token& token, int attempt);
   ~Nodes();
 

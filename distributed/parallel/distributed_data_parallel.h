@@ -84,7 +84,7 @@ class DistributedDataParallel : NoCopy {
   std::vector<Tensor> parameters_;
   std::vector<unsigned> hooks_;  // of the parameters
   nn::Module& module_;
-  std::shared_ptr<const WatchedNet> watched_;  // hooks of outputs, which may outlive this object, refer to it weakly
+  std::shared_ptr<const WatchedNet> watched_;  // hooks of outputs, which may outlive it, hold a weak_ptr to it
   bool checked_ = false;                       // true if the net was checked in the current backward pass
   unsigned forward_hook_ = 0;
   std::optional<Reducer> reducer_;

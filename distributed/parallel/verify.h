@@ -26,24 +26,25 @@ struct VerifyReport {
   /// rounding has no digits to compare. Infinite if NaN and infinities are not at the same places in both.
   struct Difference {
     double relative = 0;
-    double index = 0;  ///< in `names`
+    double index = 0;  ///< index of the tensor in `names`
   };
   /// What observe() records after a step. All members are doubles, so that ranks can send them as one array.
   struct Observation {
-    double loss = 0, samples = 0;             ///< mean loss over this number of samples
-    std::array<Difference, 3> differences{};  ///< by Kind: this rank and rank 0; in `alone`, rank 0 and one process
+    double loss = 0, samples = 0;  ///< mean loss over this number of samples
+    /// By Kind: the differences between this rank and rank 0; in `alone`, between rank 0 and one process.
+    std::array<Difference, 3> differences{};
     // Except for `gradients`, the other members are set only on rank 0, when it compares with the training in one
     // process. a is the vector of all gradients of the training over ranks, and b is the vector of all gradients in one
     // process.
     double gradient_factor = 1, gradient_rest = 0;  ///< the factor f with the least |a - f b|, and |a - f b| / |b|
-    double parameter_gradient = 1;  ///< in one process: |gradient of the parameter that differs most| / |b|
+    double parameter_gradient = 1;  ///< in one process, norm of the gradient of the parameter that differs most, / |b|
     double draws = 0;               ///< 1 if random numbers were drawn from the default generator
     double gradients = 0;           ///< number of parameters that have a gradient
   };
   struct Step {
     std::vector<Observation> ranks;
-    double loss = 0, samples = 0;  ///< of all ranks together
-    Observation alone;             ///< of the training in one process
+    double loss = 0, samples = 0;  ///< mean loss over the samples of all ranks, and their number
+    Observation alone;             ///< the observation of the training in one process
   };
   std::array<std::vector<std::string>, 3> names;  ///< by Kind; gradients have the names of their parameters
   std::vector<Step> steps;                        ///< the first one is the state before training
@@ -88,11 +89,11 @@ class TrainingComparison {
 
   const GroupPtr group_;
   VerifyReport report_;
-  std::vector<State> of_ranks_;  // on rank 0: the states of the training over ranks, by step
-  Device device_;                // of the model
-  size_t compared_ = 0;          // steps that were compared with one process
+  std::vector<State> of_ranks_;  // on rank 0: the states of the training over ranks, one for each step
+  Device device_;                // device of the model
+  size_t compared_ = 0;          // number of steps that were compared with the training in one process
   bool alone_ = false;
-  uint64_t offset_ = 0;  // of the default generator at the last observe() in one process
+  uint64_t offset_ = 0;  // in one process: the default generator's offset at the last observe()
 };
 
 /// The training that verify() runs.

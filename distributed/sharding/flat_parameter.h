@@ -16,7 +16,7 @@ namespace gradus::dist {
 
 struct FlatParameterOptions {
   bool keep_whole = false;                    ///< release() does nothing, so the whole line stays
-  std::optional<DType> dtype = std::nullopt;  ///< of the line and of gradients; the shard keeps the parameters' dtype
+  std::optional<DType> dtype = std::nullopt;  ///< dtype of the line and of gradients; the shard keeps the parameters'
   std::optional<Device> home = std::nullopt;  ///< device of the shard; default: that of the parameters
   bool strict = false;                        ///< CollectiveOptions::strict
 };
@@ -56,8 +56,8 @@ class FlatParameter : NoCopy {
   /// Throws a ValueError that names a parameter whose data was moved or replaced from outside: gather() would lose it.
   void check_places() const;
 
-  /// From here on, backward adds the gradients of the parameters to a new line. The line contains the gradients that
-  /// exist already, and zeros elsewhere.
+  /// Makes a line for gradients, to which backward adds the gradients of the parameters from now on. At first it
+  /// contains the gradients that exist already, and zeros elsewhere.
   void bind_gradients();
   bool has_bound_gradients() const { return gradients_.defined(); }
   /// Average the line of gradients over the ranks and add this rank's part to the gradient of the shard. begin_reduce()
@@ -65,16 +65,16 @@ class FlatParameter : NoCopy {
   void begin_reduce();
   void finish_reduce();
 
-  /// How the line is divided into shards; for checkpoints. It holds for every array with the layout of the line.
+  /// How the line, and every array with its layout, is divided into shards. Used for checkpoints.
   Cut cut() const;
-  /// The part of a parameter that this rank owns: `count` elements from element `first` of the parameter on. They begin
-  /// at element `begin` of the shard.
+  /// The part of a parameter that this rank owns: the elements [first, first + count) of the parameter. They are stored
+  /// in the shard from element `begin` on.
   struct OwnPart {
     size_t parameter;
     int64_t first, begin, count;
   };
   std::vector<OwnPart> own_parts() const;
-  /// The elements of x, an array with the shape of parameter i, in the order of the line.
+  /// Returns the elements of x in the order in which the line stores the elements of parameter i, whose shape x has.
   Array in_line(size_t i, const Array& x) const;
   /// Gathers from each rank a `part` with the layout of a shard, and returns the result as arrays with the parameters'
   /// shapes.
@@ -93,14 +93,14 @@ class FlatParameter : NoCopy {
   const FlatParameterOptions options_;
   const std::vector<std::string> names_;
   const std::vector<Tensor> parameters_;
-  std::vector<Array> pointed_;  // by parameter: the data that point() gave it; undefined before
+  std::vector<Array> pointed_;  // for each parameter, the data that point() gave it; undefined before the first call
   std::vector<Place> places_;
   std::vector<Ref<Keeper>> keepers_;
   int64_t numel_ = 0;
   Device device_;
   DType dtype_;
   Tensor shard_;
-  uint32_t gathered_version_ = 0;  // of the shard at the last gather()
+  uint32_t gathered_version_ = 0;  // version of the shard at the last gather()
   Array whole_, gradients_, reduced_, nan_;
   ProcessGroup::WorkPtr gathering_, reducing_;
 };

@@ -99,7 +99,7 @@ class FullyShardedDataParallel : NoCopy {
     std::shared_ptr<nn::Module> alive;    // keeps the module alive if a shared_ptr owns it
     std::unique_ptr<FlatParameter> flat;  // null if no parameter belongs to the unit
     std::vector<unsigned> module_hooks, parameter_hooks;
-    size_t calls = 0, arrived = 0;  // calls of forward, and gradients, since the last pass
+    size_t calls = 0, arrived = 0;  // number of forward calls and of gradients since the last backward pass
     bool reduced = false;
   };
 
@@ -122,7 +122,7 @@ class FullyShardedDataParallel : NoCopy {
   const FullyShardedDataParallelOptions options_;
   Device device_;
   std::vector<Unit> units_;                  // the net's own unit first
-  std::vector<size_t> order_;                // units in the order in which forward first reached them
+  std::vector<size_t> order_;                // indices of the units in the order in which forward first reached them
   std::map<std::string, std::string> keys_;  // names of sharded parameters, by key in the state dict
   Unit* reducing_ = nullptr;
   bool in_pass_ = false;

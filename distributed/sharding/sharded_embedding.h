@@ -44,7 +44,7 @@ struct RowGradients {
 
 /// An embedding whose rows are distributed over the ranks. Maps int64 or int32 indices x (…), of any number on each
 /// rank, to (…, embedding_dim). All ranks must construct it from the same state of the default generator. Together they
-/// then have the numbers that nn::Embedding would have, and no rank draws more than its part. All ranks must call
+/// then have the weights that nn::Embedding would have, and each rank draws only its part. All ranks must call
 /// forward and backward in the same order. On a GPU the host waits for the indices to find out who owns their rows. An
 /// index outside of the table is an IndexError on all ranks, and the group stays usable.
 ///

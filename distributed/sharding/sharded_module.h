@@ -71,7 +71,7 @@ std::optional<StateEntry> state_entry(const std::string& key);
 class ShardedModule {
  public:
   struct Part {
-    std::string name;             ///< of the parameter or buffer
+    std::string name;             ///< name of the parameter or buffer
     std::string checkpoint_name;  ///< its name in a checkpoint, the same on all ranks
     Cut cut;
   };

@@ -9,8 +9,8 @@
 // layer and a reduce-scatter after the row-parallel one then replace the all-reduce; together they send as many bytes.
 // Korthikanti et al., "Reducing activation recomputation in large transformer models", 2022.
 //
-// All ranks must construct the layers from the same state of the default generator. Together they then have the numbers
-// of the plain layer, whatever the number of ranks, and no rank draws more than its part. All ranks must call forward
+// All ranks must construct the layers from the same state of the default generator. Together they then have the weights
+// of the plain layer, whatever the number of ranks, and each rank draws only its part. All ranks must call forward
 // and backward in the same order, because both are collectives of the group, with its timeout. Sizes that cannot be
 // divided equally are a ValueError. Parameters that are whole on every rank (norms, the bias of RowParallelLinear) get
 // the same gradient on all ranks. Whole activations are the same on all ranks only if dropout draws the same numbers
@@ -66,8 +66,8 @@ struct ColumnParallelLinearOptions {
 };
 
 /// A Linear whose outputs are divided among the ranks: maps x (…, in) to y (…, out / n), or to (…, out) with
-/// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's from rank * out /
-/// n on.
+/// gather_output. The parameters `weight` (out / n, in) and `bias` (out / n) are the rows of Linear's parameters that
+/// begin at row rank * out / n.
 struct ColumnParallelLinearImpl : detail::SharedLayer<ColumnParallelLinearImpl, ColumnParallelLinearOptions> {
   ColumnParallelLinearImpl(const ColumnParallelLinearOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {
@@ -94,8 +94,8 @@ struct RowParallelLinearOptions {
 };
 
 /// A Linear whose inputs are divided among the ranks: maps x (…, in / n), or (…, in) without input_is_parallel, to (…,
-/// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's from rank *
-/// in / n on. `bias` (out) is whole on every rank.
+/// out), the sum of all ranks' products. The parameter `weight` (out, in / n) has the columns of Linear's weight that
+/// begin at column rank * in / n. `bias` (out) is whole on every rank.
 struct RowParallelLinearImpl : detail::SharedLayer<RowParallelLinearImpl, RowParallelLinearOptions> {
   RowParallelLinearImpl(const RowParallelLinearOptions& options_, dist::GroupPtr group_)
       : SharedLayer(options_, std::move(group_)) {

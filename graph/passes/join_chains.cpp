@@ -101,7 +101,7 @@ class Chain final : public Call {
  private:
   const Calls calls_;
   std::vector<Part> parts_;
-  std::vector<std::vector<int>> blocks_;  // by call and operand: the number of the operand's block, or -1
+  std::vector<std::vector<int>> blocks_;  // for each call and operand, the number of the operand's block, or -1
   size_t count_ = 0;                      // number of blocks
   const int64_t numel_;
 };

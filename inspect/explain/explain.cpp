@@ -91,7 +91,7 @@ class Watcher final : public ThreadObserver {
  private:
   void on_call(std::unique_ptr<graph::Call> recorded_call) {
     const size_t number = calls.size();
-    int64_t bytes = 0;  // of the operands
+    int64_t bytes = 0;  // total size of the operands
     Explanation::Call& call = calls.emplace_back();
     call.name = recorded_call->name, call.origin = graph::Origin::current();
     call.op = operators_.name(), call.backward = operators_.backward();

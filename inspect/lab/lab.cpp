@@ -209,7 +209,7 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
     calls.push_back({texts(call.op), texts(call.origin.module), texts(call.name),
                      texts(where.substr(std::min<size_t>(2, where.size()))), texts(kernels[at]), int{call.backward},
                      std::round(1e9 * call.seconds) / 1e3, seen.tick, box, seen.operands.size(), std::move(operands)});
-    bytes += 60 + 64 * calls.back().back().size();  // estimate of this call's row and its operands' blocks
+    bytes += 60 + 64 * calls.back().back().size();  // estimated size in the page of this call and its operands
     for (; next_saved < recording.saved.size() && recording.saved[next_saved].call <= at; ++next_saved) {
       const LabRecording::Saved& one = recording.saved[next_saved];
       saved.push_back({one.call, one.block, texts(to_string(one.shape)), texts(one.kept_by), one.version});

@@ -17,7 +17,7 @@ struct LocalFault {
   enum class Kind : uint8_t {
     delay,     ///< the rank is late by `delay`
     drop,      ///< its messages are lost
-    crash,     ///< its call throws, and the other ranks lose it
+    crash,     ///< its call throws, and for the other ranks the connection to it is lost
     mismatch,  ///< it calls the collective with one more element
   };
   int rank = 0;
@@ -42,7 +42,7 @@ struct MessageLog {
     int peer = -1;            ///< the other rank; -1 for a failure
     size_t message = 0;       ///< number of the message, the same at both ends
     std::string text;         ///< the call, "all_reduce #1 (sum of 4 float32)", or the cause of the failure
-    DType dtype = DType::u8;  ///< of the elements
+    DType dtype = DType::u8;  ///< type of the elements
     size_t bytes = 0;         ///< length of the whole message
     std::vector<std::byte> body;
   };

@@ -344,7 +344,7 @@ class MpiTransport::Exchange {
   std::unique_lock<std::mutex> lock_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;  // by peer and direction: whether a message could not be finished, so later ones wait
+  std::vector<bool> held_;  // for each peer and direction, whether an unfinished message delays later ones
   bool moved_ = false;
 };
 

@@ -33,7 +33,7 @@ struct Peers {
   std::byte* memory[kMaxPeers];
   int rank, size;
   size_t staging, slot;
-  const int* stopped;  // in host memory; nonzero once kernels must stop waiting
+  const int* stopped;  // a flag in host memory: nonzero once kernels must stop waiting
 
   /// Bytes of each rank's memory.
   size_t bytes() const { return kPeerFlagBytes + 2 * staging + static_cast<size_t>(size) * slot; }

@@ -18,8 +18,8 @@ constexpr unsigned kBlocks = 32, kThreads = 256;
 
 /// The beginning of each rank's memory, with a row for each block. The last row belongs to wait_kernel().
 struct Flags {
-  uint32_t arrived[kBlocks + 1][kMaxPeers];  // by block and rank: calls of exchange() that the rank's block has begun
-  uint32_t exchanges[kBlocks + 1];           // by block: calls of exchange() by this rank's block
+  uint32_t arrived[kBlocks + 1][kMaxPeers];  // [block][r]: number of exchange() calls that this block of rank r began
+  uint32_t exchanges[kBlocks + 1];           // [block]: number of exchange() calls of this block of this rank
 };
 static_assert(sizeof(Flags) <= kPeerFlagBytes);
 

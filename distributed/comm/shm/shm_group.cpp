@@ -37,7 +37,8 @@ void for_pieces(size_t count, size_t piece, F&& body) {
   for (size_t begin = 0; begin < count; begin += piece) body(begin, std::min(piece, count - begin));
 }
 
-/// The longest message of a failure, and room for it and for what encode() puts before it: two numbers and a length.
+/// The maximum length of the message of a failure, and the bytes for it and for the two numbers and the length that
+/// encode() writes before it.
 constexpr size_t kFailureMessage = 2048, kFailureBytes = kFailureMessage + 256;
 
 /// The slots begin at a multiple of this in the shared memory, as do the ranks' parts of a bucket.
@@ -333,7 +334,7 @@ void ShmGroup::all_reduce_in_place(const Collective& call, const Deadline& deadl
   const Descriptor& d = call.descriptor;
   const std::shared_ptr<Bucket> bucket = buckets_[static_cast<size_t>(place_.bucket)].lock();
   const Range mine = part_of(d.count, size(), rank());
-  std::vector<void*> parts;  // of all ranks: the operands of this rank's sums, and where the sums go
+  std::vector<void*> parts;  // for each rank, the part of its array that this rank sums, and overwrites with the sum
   for (size_t r = 0; r < static_cast<size_t>(size()); ++r)
     parts.push_back(at(bucket->memory.data() + r * bucket->bytes_each + place_.offset, mine.begin, d.dtype));
   reduce_in_order(d.dtype, d.reduce, std::vector<const void*>(parts.begin(), parts.end()), parts, mine.size());

@@ -61,8 +61,8 @@ struct StoreRequest {
 struct StoreAnswer {
   StoreMessage kind = StoreMessage::done;  ///< done, timed_out or refused
   int64_t number = 0;
-  std::string text = {};                  ///< of `done`: the string; of `refused`: the message
-  std::vector<std::string> missing = {};  ///< of `timed_out`
+  std::string text = {};                  ///< the string for `done`, the error message for `refused`
+  std::vector<std::string> missing = {};  ///< the missing keys for `timed_out`
 
   Frame encode(uint64_t id) const;
   /// Throws a CommError if the frame is not an answer.

@@ -261,8 +261,8 @@ class TcpTransport::Exchange {
   std::vector<TcpPeer>& peers_;
   const Descriptor& descriptor_;
   std::vector<Message> messages_;
-  std::vector<bool> held_;       // by peer and direction: whether a message could not be finished, so later ones wait
-  std::vector<bool> inspected_;  // by peer: whether inspect() is not needed any more for its next message
+  std::vector<bool> held_;       // for each peer and direction, whether an unfinished message delays later ones
+  std::vector<bool> inspected_;  // for each peer, whether its next message needs no inspect() any more
   std::vector<pollfd> entries_;
   bool moved_ = false;
 };

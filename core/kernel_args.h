@@ -215,8 +215,8 @@ struct CrossEntropyBackwardArgs {
   GRADUS_FIELDS(dloss, log_probabilities, target, ignore_index, reduction, weight_sum, dx)
 };
 
-/// All L > 0 steps of a recurrent layer in one direction. Each step is a product with w_hh, which is added to the first
-/// columns of its sums, Backend::recurrent_cell, and with w_hr a second product, which projects the output.
+/// All L > 0 steps of a recurrent layer in one direction. A step adds the product of the state and w_hh to the first
+/// columns of its gates, runs Backend::recurrent_cell and, if there is a w_hr, projects the output by a second product.
 struct RecurrentArgs {
   RecurrentCell cell = RecurrentCell::lstm;
   MutableView gates;  ///< (L, N, G H), G as in recurrent_cell; W x + b on entry, on return what recurrent_cell writes

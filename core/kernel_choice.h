@@ -38,7 +38,7 @@ inline double estimated_us(const KernelWork& work, const KernelWork& us_per_unit
 enum class WorkLimit : uint8_t { multiply_adds, bytes, calls, loops };
 /// A part of an algorithm's work, such as its multiply-adds.
 struct WorkPart {
-  const char* name = nullptr;  ///< in the tuning table; null: there is no such part
+  const char* name = nullptr;  ///< name in the tuning table; null after the last part
   WorkLimit limit = WorkLimit::calls;
 };
 using WorkParts = std::array<WorkPart, kMaxWorkParts>;
@@ -47,8 +47,8 @@ using WorkParts = std::array<WorkPart, kMaxWorkParts>;
 /// functions that run a plan.
 template <class Problem, class Plan, class Launch>
 struct KernelAlgorithm {
-  const char* name;                 ///< in events, tests, explain and documents
-  const char* reason;               ///< one clause: when it is the right one
+  const char* name;                 ///< the name in events, tests, explain and documents
+  const char* reason;               ///< a clause that says when this algorithm is the right choice
   WorkParts parts;                  ///< what `work` counts
   bool (*can_run)(const Problem&);  ///< correctness only: shapes, strides, types, instruction set
   KernelWork (*work)(const Problem&);
@@ -64,7 +64,7 @@ class TuningTable {
   /// The limits of a device and the factors of the algorithms on it.
   struct Device {
     int threads = 1;  ///< the number for which algorithms are chosen; how many threads run changes no choice
-    double multiply_adds_per_us = 1, bytes_per_us = 1;             ///< of one thread
+    double multiply_adds_per_us = 1, bytes_per_us = 1;             ///< limits of one thread
     std::map<std::string, std::map<std::string, double>> factors;  ///< by "FAMILY KIND ALGORITHM", then by part
 
     /// What the device does in a microsecond; `loops` are of several threads or whole operators.

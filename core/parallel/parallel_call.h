@@ -23,7 +23,7 @@ using std::chrono::microseconds;
 constexpr auto relaxed = std::memory_order_relaxed, acquire = std::memory_order_acquire;
 constexpr auto acq_rel = std::memory_order_acq_rel;
 
-constexpr int kMaxThreads = 128;  // in one call, including the caller
+constexpr int kMaxThreads = 128;  // maximum number of threads of one call, including the caller
 // kSpin: how long a thread spins before it sleeps. kGap: the most that the time between two reads of the clock adds to
 // the spinning time. If more time passed, the operating system had given the core to another process.
 constexpr microseconds kSpin{200}, kGap{50};

@@ -21,7 +21,7 @@ constexpr size_t kOwn = size_t{1} << 20;  // bytes; larger blocks are on the she
 struct Block {
   size_t capacity;
   size_t bytes;  // as requested, and as counted by MemoryStats
-  Block* next;   // in its free list
+  Block* next;   // the next block of its free list
   int shelf;     // number of the Shelf that the block returns to when it is freed
 };
 static_assert(sizeof(Block) <= kAlignment);

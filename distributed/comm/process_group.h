@@ -223,8 +223,8 @@ inline GroupPtr keep_for(std::unique_ptr<ProcessGroup> group, std::shared_ptr<vo
           }};
 }
 
-/// Sends the bytes of rank `root` to all ranks and returns them. The other ranks may pass any number of bytes. The bytes
-/// are copied through `device`, a device that the group serves.
+/// Sends the bytes of rank `root` to all ranks and returns them. The other ranks may pass any number of bytes. Data
+/// is sent from and to memory of `device`, a device that the group serves.
 std::vector<std::byte> broadcast_bytes(ProcessGroup& group, io::ByteSpan own, int root, Device device);
 
 /// Makes a group of some of the ranks of `group`, in ascending order as in torch.distributed.new_group. All ranks of

@@ -93,7 +93,7 @@ class Reducer {
   const ReducerOptions options_;
   const bool in_place_;  // gradients keep their own memory
   std::vector<Bucket> buckets_;
-  std::vector<Array> slots_;       // for each parameter, its part of a bucket; empty if in_place_
+  std::vector<Array> slots_;       // for each parameter, its part of a bucket; undefined if in_place_
   std::vector<size_t> bucket_of_;  // for each parameter, the index of its bucket
   std::vector<bool> arrived_;      // for each parameter, whether its gradient was added in this pass
   std::vector<size_t> order_;      // parameters in the order in which their gradients were added in this pass

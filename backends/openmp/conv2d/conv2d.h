@@ -16,14 +16,14 @@ enum class ConvPass : uint8_t { fprop, dgrad, wgrad, gradients };
 
 /// One kernel call. Forward, `in` is x and `out` is y; otherwise `in` is dy, and `out` is x or dx. `w` is w or dw.
 struct ConvProblem {
-  const KernelTable* table = nullptr;  ///< of an instruction set
-  int threads = 1;                     ///< of the plan, only `workspace_bytes` depends on it
+  const KernelTable* table = nullptr;  ///< the kernels for an instruction set
+  int threads = 1;                     ///< affects only `workspace_bytes` of the plan
   ConvPass pass = ConvPass::fprop;
-  DType dtype = DType::f32;  ///< in which it computes
+  DType dtype = DType::f32;  ///< type of the computation
   ImageLayout in, w, out;
   Conv2dGeometry g = {};
-  bool mask = false;          ///< `in` counts only where y > 0
-  bool filters_last = false;  ///< w is channels-last, which some algorithms use in place
+  bool mask = false;          ///< elements of `in` are used only where y > 0 and replaced by 0 elsewhere
+  bool filters_last = false;  ///< w is channels-last; some algorithms can use this layout without a copy
 
   bool operator==(const ConvProblem& other) const;
   bool backward() const { return pass != ConvPass::fprop; }
@@ -36,9 +36,9 @@ struct ConvProblem {
   std::vector<WindowAxis> axes(int axis) const {
     return conv_axes(backward(), g, axis, out.size(axis), in.size(axis), w.size(axis));
   }
-  /// Pairs of a row (column) of y and a tap that reads inside the image.
+  /// The number of pairs of a row (column) of y and a tap that is inside the image for it.
   int64_t pairs_along(int axis) const;
-  /// All multiply-adds of one pass for one channel and one filter.
+  /// The number of multiply-adds of one pass for one channel and one filter.
   double pairs() const { return static_cast<double>(in.N * pairs_along(0) * pairs_along(1)); }
   double w_elements() const { return static_cast<double>(w.numel()); }
 
@@ -55,11 +55,11 @@ constexpr int64_t kPackedChannels = 32;
 /// y from x, or dx from dy, by implicit_gemm_nhwc or depthwise. A part is some images, or a band of rows of one image,
 /// and some tiles of filters. Rows are counted within a pass.
 struct NhwcTiles {
-  int64_t images, rows, filter_tiles;  ///< in a part
-  int64_t bands, filter_parts, parts;  ///< bands of an image; parts of the filters; parts in total
-  int64_t least, most;                 ///< range of rows that the taps read, relative to an output pixel
-  int64_t depth;                       ///< maximum rows of a block of the weights
-  int64_t pack_size, in_size, out_size;
+  int64_t images, rows, filter_tiles;    ///< numbers of images, of rows and of tiles of filters in a part
+  int64_t bands, filter_parts, parts;    ///< bands of an image; parts into which filters are divided; total of parts
+  int64_t least, most;                   ///< range of rows that the taps read, relative to an output pixel
+  int64_t depth;                         ///< maximum number of rows of a block of the weights
+  int64_t pack_size, in_size, out_size;  ///< elements of scratch memory for each thread
 };
 
 /// dw by implicit_gemm_nhwc or depthwise. An item is some images, or a band of rows of one image, that are loaded
@@ -68,19 +68,19 @@ struct NhwcWeightTiles {
   bool joins_taps;  ///< a register tile combines the channels of several taps
   int64_t item_images, item_rows, bands, items;
   int64_t block_images, block_rows;
-  int64_t filter_tiles, filter_parts;  ///< tiles in a part; number of such parts
-  int64_t items_in_part, parts;        ///< number of separate sums
-  int64_t sums_size, bias_sums_size;   ///< shared
-  int64_t x_size, dy_size, total_size, by_channel_size;
+  int64_t filter_tiles, filter_parts;  ///< tiles of filters in a part; parts into which filters are divided
+  int64_t items_in_part, parts;        ///< items in a part; parts into which items are divided, with separate sums
+  int64_t sums_size, bias_sums_size;   ///< elements of scratch memory that all threads share
+  int64_t x_size, dy_size, total_size, by_channel_size;  ///< elements of scratch memory for each thread
 };
 
-/// y, or all gradients. An item is a band of rows of one image: of y, or of dy and the passes of dx.
+/// y, or all gradients, by direct. An item is a band of rows of one image: of y, or of dy and the passes of dx.
 struct DirectTiles {
-  PlaneLayout in, x;  ///< planes of one group of an item: input of y (dx), and x for dw
-  int64_t band, bands, items;
-  int64_t items_in_part, parts, grain;  ///< parts of a group; parts in a chunk of parallel work
-  int64_t partial_size, weights_size;   ///< shared
-  int64_t in_size, x_size, sums_size, vectors_size;
+  PlaneLayout in, x;           ///< planes of a group of an item: those from which y (dx) is computed, and x for dw
+  int64_t band, bands, items;  ///< rows of a band; bands of an image; items of the batch
+  int64_t items_in_part, parts, grain;               ///< items of a part; parts of a group; parts of a parallel chunk
+  int64_t partial_size, weights_size;                ///< elements of scratch memory that all threads share
+  int64_t in_size, x_size, sums_size, vectors_size;  ///< elements of scratch memory for each thread
 };
 
 struct ConvPlan;
@@ -101,7 +101,7 @@ using ConvCandidate = KernelFamily<ConvAlgorithm>::Candidate;
 struct ConvPlan {
   const ConvAlgorithm* algorithm = nullptr;  ///< null if the result is empty
   const char* implementation = "";           ///< the algorithm and the instruction set, for observers
-  bool dense_weights = true;                 ///< w (dw) is contiguous, copied if necessary; else channels-last
+  bool dense_weights = true;                 ///< kernels use w (dw) contiguous, maybe as a copy; else channels-last
   double estimated_us = 0;                   ///< for the number of threads in the tuning table
   int64_t workspace_bytes = 0;               ///< scratch memory
   std::variant<std::monostate, NhwcTiles, NhwcWeightTiles, DirectTiles> tiles = {};
@@ -118,10 +118,11 @@ extern const ConvAlgorithm kImplicitGemmWeight, kDepthwiseWeight;  // conv2d_nhw
 /// The problem of a pass, whose operands are converted to the type and layouts of the kernels.
 ConvProblem problem_of(const KernelTable& table, int threads, ConvPass pass, const StridedLayout& in,
                        const StridedLayout& w, const StridedLayout& out, const Conv2dGeometry& geometry, bool mask);
-/// Chooses an algorithm by the problem and the tuning table alone, and plans it. No algorithm if none can run.
+/// Chooses an algorithm, which depends only on the problem and the tuning table, and plans it. If no algorithm can run,
+/// ConvPlan::algorithm is null.
 ConvPlan select(const ConvProblem& problem);
 
-/// The plans of a call of the backend. `workspace_bytes` of these includes copies of operands.
+/// Returns the plan of a call of the backend. Here `workspace_bytes` includes the copies of operands.
 ConvPlan select_conv2d(const KernelTable& table, int threads, const StridedLayout& x, const StridedLayout& w,
                        const StridedLayout* bias, const StridedLayout& y, const Conv2dGeometry& geometry);
 
@@ -129,10 +130,10 @@ struct ConvBackwardPlan {
   bool masks_first = false;  ///< dy is masked in a separate pass, not by the kernels
   bool at_once = false;      ///< `data` is the plan of all gradients, in one pass over dy
   ConvPlan data = {}, weight = {};
-  int64_t workspace_bytes = 0;  ///< of all kernel calls together
+  int64_t workspace_bytes = 0;  ///< scratch memory of all kernel calls together
 };
-/// The plan for those of dx, dw and dbias that are not null; dbias requires dw. `masked`: memory for a masked dy is
-/// given.
+/// Returns the plan for the gradients among dx, dw and dbias that are not null; dbias requires dw. `masked`: the caller
+/// provides memory for a masked dy.
 ConvBackwardPlan select_conv2d_backward(const KernelTable& table, int threads, const StridedLayout& dy,
                                         const StridedLayout& x, const StridedLayout& w, const StridedLayout* y_if_relu,
                                         const StridedLayout* dx, const StridedLayout* dw, const StridedLayout* dbias,
@@ -142,8 +143,8 @@ ConvBackwardPlan select_conv2d_backward(const KernelTable& table, int threads, c
 constexpr DType wide(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 /// The layout of a copy of x for the kernels.
 MemoryFormat copy_format(const StridedLayout& x, bool dense);
-/// True if the kernels need a copy of x: if it has another type than `dtype`, is not contiguous although `dense`, or
-/// has contiguous neighbours neither along channels nor along rows.
+/// Returns true if the kernels need a copy of x. This is the case if its type is not `dtype`, if `dense` is set and x
+/// is not contiguous, or if neither the channels of a pixel nor the pixels of a row are contiguous.
 bool needs_copy(const StridedLayout& x, DType dtype, bool dense);
 
 // ---- What the plans of all algorithms use ---------------------------------------------------------------------------
@@ -171,17 +172,17 @@ inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int
 
 // ---- Operands -------------------------------------------------------------------------------------------------------
 
-/// Forward: y = x * w (+ bias, then ReLU if `relu`). With `backward`, the gradient of the image, which is also a
-/// convolution: of dy (here x) with flipped and transposed filters, giving dx (here y). The same dy also gives the
-/// gradients of w and of the bias. Gradients without data are not wanted; dbias is computed with dw. Operands that are
-/// then not read (w without dx, image without dw) have only sizes.
+/// Forward: y = x * w (+ bias, then ReLU if `relu`). With `backward`, y is the gradient dx of the image, which is also
+/// a convolution: of dy, which is then x, with flipped and transposed filters. The gradients of w and of the bias are
+/// computed from the same dy, dbias together with dw. Gradients without data are not computed. Operands that are not
+/// read (w without dx, image without dw) have sizes but no data.
 template <class T>
 struct ConvOperands {
   const KernelTable& table;
   const Conv2dGeometry& geometry;
   bool backward;
   Images<const T> x;
-  const T* mask;  ///< same layout as x; x counts only where mask > 0; null: everywhere
+  const T* mask;  ///< has the layout of x, which is replaced by 0 unless mask > 0; null if there is no mask
   Images<const T> w;
   const T* bias;  ///< null: none
   bool relu;
@@ -191,7 +192,7 @@ struct ConvOperands {
   T* dbias = nullptr;
 
   const Kernels<T>& kernels() const { return kernels_of<T>(table); }
-  /// Channels of x and of y in a group; and strides of w along these channels and between groups.
+  // The numbers of channels of x and of y in a group, and the strides of w along these channels and between groups.
   int64_t channels() const { return x.C / geometry.groups; }
   int64_t filters() const { return y.C / geometry.groups; }
   int64_t channel_stride() const { return backward ? w.n_stride : w.c_stride; }

@@ -222,7 +222,7 @@ ConvPlan plan_direct(const ConvProblem& p) {
   DirectTiles t = {};
   const int64_t channels = p.in.C / groups, filters = p.out.C / groups;
   int64_t positions[2] = {0, 0}, reach[2] = {0, 0}, x_reach[2] = {0, 0};  // positions: size of a pass or of dy
-  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // of all passes
+  t.weights_size = wants_out ? p.w.N * p.w.C : 0;                         // the loop below multiplies this by the taps
   t.in.channels = channels, t.x.channels = p.backward() ? filters : 0;
   // Adds an axis to `planes`. `reach`: number of rows (columns) read beyond an output's position.
   const auto add_axis = [](PlaneLayout& planes, int axis, const std::vector<WindowAxis>& passes, int64_t& reach) {
@@ -310,16 +310,16 @@ enum Part : size_t {
   kCalls,
   kFarBytes,
   kScattered,
-  kRereadBytes  // of planes that do not fit in the first-level cache, by every filter
+  kRereadBytes  // bytes that filters read again, of planes that do not fit in the first-level cache
 };
 
-// Filters that share each load (direct_kernel.h), of `count`.
+// The number of filters, out of `count`, that share each load (direct_kernel.h).
 int64_t filters_together(const ConvProblem& p, int64_t count) {
   return p.tile().dot_rows == 4 && p.dtype == DType::f32 && count > 1 ? 2 : 1;
 }
 
-// Heights of the terms for one channel and one column of the filter: taps whose rows are neighbours in a phase, at most
-// kDirectReach.
+// The terms of one channel and one column of the filter consist of at most kDirectReach taps, which read neighbouring
+// rows of a phase. Returns the number of taps of each term.
 std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
   std::vector<int64_t> heights;
   const int64_t step = p.g.dilation[0] % phases == 0 ? p.g.dilation[0] / phases : p.g.dilation[0];
@@ -331,7 +331,7 @@ std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
   return heights;
 }
 
-// Adds the copying of images to planes, `items` times for one group.
+// Adds the work of copying images to planes, for `items` items with one group each.
 void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& planes, double items, KernelWork& work) {
   const int64_t vector = p.tile().vector, phases = planes.split[0] * planes.split[1];
   const int64_t columns = ceil_div(x.W, planes.split[1]), rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
@@ -347,7 +347,7 @@ void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& p
     work[kStrided] += all_rows * number(step == 2 ? ceil_div(columns, vector) : columns);
 }
 
-// Adds y, or dx in its passes.
+// Adds the work of computing y or, pass by pass, dx.
 void add_images(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
   constexpr int64_t kTileRows = 8;
   const int64_t vector = p.tile().vector;
@@ -359,9 +359,9 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
   const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, passes = stride * stride_rows;
   const double height = number(rows) / number(row_tiles), together = number(filters_together(p, filters));
   const double tiles = items * number(passes * row_tiles * vectors * filters);
-  // The passes of dx share the taps. Each vector of a plane is loaded once for all rows of a tile that it contributes
-  // to. Additions to one sum wait for each other; meanwhile the processor begins the next tile, if the instructions of
-  // this tile fit in its window.
+  // The passes of dx share the taps. Each vector of a plane is loaded once for all rows of a tile to which it
+  // contributes. Additions to the same sum wait for each other. Meanwhile the processor begins the next tile, provided
+  // that the instructions of this tile fit in its reorder window.
   constexpr double kWindow = 512, kInFlight = 8;
   const std::vector<int64_t> heights = term_heights(p, p.backward() ? 1 : p.g.stride[0]);
   const double terms = number(channels * p.w.W) / number(passes);
@@ -388,7 +388,7 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
   else work[kScattered] += items * number(passes * rows * columns * filters);
 }
 
-// Adds dw. F: filters that share loads of x; R: rows of a term; T: terms that share loads of dy (direct_kernel.h).
+// Adds the work of computing dw. F filters share loads of x, and T terms of R rows share loads of dy (direct_kernel.h).
 void add_weights(const ConvProblem& p, const DirectTiles& t, double items, KernelWork& work) {
   const int64_t vector = p.tile().vector, filters = p.in.C / p.g.groups, channels = p.w.C;
   const int64_t together = filters_together(p, filters);

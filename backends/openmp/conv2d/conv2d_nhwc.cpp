@@ -273,14 +273,14 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
 struct TapBoxes {
   double spans = 0, span_taps = 0;    // boxes that a call sets up, not divided into bands; and their taps
   double count = 0, tiles = 0;        // boxes and register tiles of pixels
-  double steps[2] = {0, 0};           // of these tiles along the taps, with one and with two vectors of filters
+  double steps[2] = {0, 0};           // steps of these tiles along the taps, for one and for two vectors of filters
   double taps = 0, rows_of_taps = 0;  // sums over the tiles
   double most_taps = 0;
 };
 
 TapBoxes boxes_of(const ConvProblem& p, const NhwcTiles& t) {
   TapBoxes sum;
-  // Depthwise, every multiply-add loads a vector of its pixel, which can lie in two cache lines.
+  // In a depthwise convolution every multiply-add loads a vector of its pixel, which may be in two cache lines.
   const double loads = !is_depthwise(p.g, p.in, p.out) ? 0 : p.in.C * p.element() % 64 == 0 ? 1 : 2;
   const auto step = [&](double pixels, double vectors) {
     return std::max(tile_step(pixels, vectors), (loads * pixels + 1) * vectors);

@@ -114,10 +114,10 @@ constexpr auto run_blocked = [](const KernelTable& table, const GemmPlan& plan, 
 };
 
 GemmPlan plan_small(const GemmProblem& p) {
-  constexpr int64_t kColumnsInPlace = 4;  // in tiles of C: with fewer columns rows of A are not packed
+  constexpr int64_t kColumnsInPlace = 4;  // tiles; if C has at most this many columns, rows of A are not packed
   const Registers tile = p.tile();
   const bool rows_collide = p.a.row * p.element() % 4096 == 0;  // rows map to one set of the first-level cache
-  const bool repeats = p.depth > 1 && p.a.column == 0;          // BlockArgs::a_step uses 0 for packed operands
+  const bool repeats = p.depth > 1 && p.a.column == 0;          // must be packed, since a_step 0 means "packed"
   GemmPlan plan;
   plan.a_in_place =
       !repeats && (p.a.row == 1 || !(p.columns > kColumnsInPlace * tile.columns || (rows_collide && p.rows > 4)));

@@ -121,7 +121,7 @@ class HalfProduct {
   const GemmArgs<H>& args_;
   const bool pairs_;
   void (*const block_)(const BlockArgs<float>&);
-  const int64_t steps_, steps_at_once_;  // of the depth: elements or pairs
+  const int64_t steps_, steps_at_once_;  // number of steps of the depth; a step is an element or a pair
 };
 
 constexpr auto run_half = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {

@@ -174,7 +174,7 @@ KernelWork combine_work(const GemmProblem& problem) {
       if (chunks > 1 && p.threads > 1 && p.rows > 1 && !aligned) work[kSharedLines] += groups * rows * passes;
       panels += groups;
     });
-    work[kSharedLines] /= panels;  // while they are at the same rows
+    work[kSharedLines] /= panels;  // threads share a line only while they process the same panel of rows
     return with_operands(work, p, plan.grain, panels);
   });
 }

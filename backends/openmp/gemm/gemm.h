@@ -21,12 +21,12 @@ struct GemmProblem {
     int64_t row, column;
     bool operator==(const Strides&) const = default;
   };
-  const KernelTable* table = nullptr;  ///< of an instruction set
-  int threads = 1;                     ///< of the plan, only `workspace_bytes` depends on it
+  const KernelTable* table = nullptr;  ///< the kernels for an instruction set
+  int threads = 1;                     ///< affects only `workspace_bytes` of the plan
   DType dtype = DType::f32;
   int64_t rows = 0, columns = 0, depth = 1;  ///< depth > 0
-  Strides a = {}, b = {}, c = {};            ///< of C, at least one is 1 or belongs to an axis of size 1
-  bool starts = false;                       ///< something is added to the product: C or a bias
+  Strides a = {}, b = {}, c = {};            ///< at least one stride of C is 1 or belongs to an axis of size 1
+  bool starts = false;                       ///< C or a bias is added to the product
   int64_t products = 1;
 
   bool operator==(const GemmProblem&) const = default;
@@ -100,7 +100,7 @@ extern const GemmAlgorithm kCombineRows, kRowDots;       // few_rows.cpp
 extern const GemmAlgorithm kSmall, kBlocked;             // blocked.cpp
 extern const GemmAlgorithm kBlockedHalf, kBlockedPairs;  // blocked_half.cpp
 
-/// Chooses the algorithm and its plan, by the problem and the tuning table alone.
+/// Chooses the algorithm and its plan. The choice depends only on the problem and the tuning table.
 GemmPlan select(const GemmProblem& problem);
 /// All algorithms that can run.
 std::vector<GemmCandidate> candidates(const GemmProblem& problem);
@@ -171,12 +171,13 @@ enum : size_t { kMultiplyAdds, kLoops, kCalls, kProducts, kFarBytes };
 /// How threads share a batch: whole products, or the work of one product after another.
 struct Sharing {
   int64_t products_at_once = 1, chunks = 1;
-  int threads = 1;  ///< of each product
+  int threads = 1;  ///< number of threads for each product
 
   explicit Sharing(const GemmProblem& p);
 };
 
-/// The work of all products on the busiest thread, from the work of one, which has `packed_bytes` besides the operands.
+/// Returns the work of all products on the busiest thread, given the work of one product. A product has `packed_bytes`
+/// besides the operands.
 template <class Work>
 KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_bytes = 0) {
   const Sharing sharing(p);

@@ -126,7 +126,7 @@ class Normalize {
             for (int64_t s = 0; s < split.stretches; ++s) total[at[6]].add(partial[s * cells + cell]);
           });
           Statistics<C> found;
-          int64_t result = -1;  // that `found` belongs to
+          int64_t result = -1;  // index of the result to which `found` belongs
           for_each_element(cells_, first, last, [&](int64_t cell, const CellOffsets& at) {
             if (at[6] != result) found = statistics_of(at, total[at[6]]), result = at[6];
             const double s = found.scale * load_number(weight_, at[2]);

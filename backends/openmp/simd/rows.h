@@ -19,8 +19,8 @@ StridedLoop<N> without_axis(StridedLoop<N> nest, int axis) {
   return nest;
 }
 
-/// A loop nest over N operands, over the axes of `shape` that are in the mask `axes` or, if `inner` is false, over the
-/// other axes.
+/// Returns a loop nest for N operands. If `inner` is true, it loops over the axes of `shape` whose bits are set in
+/// `axes`, otherwise over the other axes.
 template <int N>
 StridedLoop<N> nest_of(Shape shape, uint32_t axes, bool inner, const std::array<Strides, N>& strides) {
   for (int i = 0; i < shape.size(); ++i)

@@ -138,7 +138,7 @@ struct NormalizeGradients {
 /// What normalize_backward needs to know about a ReLU that followed the normalisation.
 struct NormalizeRelu {
   Array y = {};        ///< the forward result; if there was no ReLU, y is undefined and the other members are ignored
-  Array bias = {};     ///< the bias of the normalisation; only with `alone`
+  Array bias = {};     ///< the bias of the normalisation; only used if `alone` is true
   bool alone = false;  ///< ReLU was applied without a residual
   bool want_dresidual = false;
   bool may_overwrite = false;  ///< dresidual may reuse the memory of dy

@@ -30,17 +30,17 @@ int main(int argc, char** argv) {  // NOLINT(bugprone-exception-escape)
   add_number("--nproc", options.processes, "number of ranks on this machine; with spares at most " + most_processes);
   add_number("--nnodes", options.nodes,
              "number of machines, each with its own launcher; --nproc times --nnodes is at most " + most_ranks);
-  add_number("--node-rank", options.node_rank, "number of this machine, from 0");
+  add_number("--node-rank", options.node_rank, "number of this machine, counted from 0");
   app.add_option("--rdzv", rendezvous, "host:port of machine 0, where all launchers meet");
-  add_number("--max-restarts", options.max_restarts, "how often all ranks are restarted after one has failed");
+  add_number("--max-restarts", options.max_restarts, "how many times all ranks may be restarted after a failure");
   add_number("--spares", options.spares,
-             "number of additional processes that wait to replace a rank that dies; only on one machine, and not for "
-             "ranks that mpirun starts");
+             "number of additional processes that wait to replace a rank that dies; only for jobs on one machine, and "
+             "not with the backend mpi");
   app.add_option("--min-nproc", options.min_processes,
-                 "smallest number of ranks to continue with when one dies and no spare is left [--nproc]")
+                 "smallest number of ranks with which the job continues if no spare is left [--nproc]")
       ->check(reject_blanks);
-  app.add_option("--log-dir", options.log_directory, "directory for a log of each process's output");
-  add_number("--grace", grace, "seconds that ranks may take to end when asked to, 0 or more");
+  app.add_option("--log-dir", options.log_directory, "directory in which the output of each process is logged");
+  add_number("--grace", grace, "seconds that ranks may take to end after SIGTERM, 0 or more");
   app.prefix_command();  // the program's name and everything after it are not parsed
   CLI11_PARSE(app, argc, argv);
   options.command = app.remaining();

@@ -44,15 +44,17 @@ std::optional<Options> parse_options(int argc, char** argv) {
       ->check(CLI::Range(1, 1024));
   app.add_flag("--batch-norm,!--no-batch-norm", options.batch_norm, "normalise after each convolution");
   app.add_flag("--sync-batch-norm", options.sync_batch_norm,
-               "by the statistics of all ranks' images, not of a rank's own");
-  app.add_option("--dropout", options.dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
-  app.add_option("--weight-decay", options.weight_decay, "pull of the weights towards 0")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--label-smoothing", options.label_smoothing, "share of the label that all classes get")
+               "normalise by the statistics of all ranks' images instead of each rank's");
+  app.add_option("--dropout", options.dropout, "probability of dropout before the last layer")
       ->check(CLI::Range(0.0, 0.99));
-  app.add_option("--augment", options.augment, "crop+flip shows each image moved and mirrored at random")
+  app.add_option("--weight-decay", options.weight_decay, "factor of weight decay")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "share of the label that is distributed over all classes")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--augment", options.augment, "crop+flip shifts and mirrors each image at random")
       ->check(CLI::IsMember({"none", "crop+flip"}));
   app.add_option("--early-stopping", options.early_stopping,
-                 "stop after so many epochs without a better loss on a tenth of the images, held back; 0 means off")
+                 "stop after this number of epochs without a better loss on a held-back tenth of the images; 0: off")
       ->check(CLI::Range(0, 1000000));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   adopt_setting(app, options, "--width", "width");

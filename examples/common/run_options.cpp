@@ -67,72 +67,79 @@ void add_run_options(CLI::App& app, RunOptions& options) {
 
   group("Data");
   app.add_option("--data", options.data,
-                 "folder of the data set (default: the first of $GRADUS_DATA, data, ../shared/data that has it)");
-  app.add_option("--images", options.images, "train on the first of them alone; 0 means all")
+                 "folder of the data set (default: searched in $GRADUS_DATA, data and ../shared/data, in this order)");
+  app.add_option("--images", options.images, "number of training images to use, from the first one on; 0 means all")
       ->check(CLI::Range(0, 1000000000));
-  app.add_option("--test-images", options.test_images, "test with the first of them alone; 0 means all")
+  app.add_option("--test-images", options.test_images,
+                 "number of test images to use, from the first one on; 0 means all")
       ->check(CLI::Range(0, 1000000000));
-  app.add_option("--workers", options.workers, "threads that prepare batches")->check(CLI::Range(0, 256));
+  app.add_option("--workers", options.workers, "number of threads that prepare batches")->check(CLI::Range(0, 256));
   app.add_flag("--device-data", options.device_data,
                "keep the training images on the device, and gather, augment and normalise them there");
 
   group("Training");
-  app.add_option("--epochs", options.epochs, "times that every training image is seen")->check(CLI::Range(1, 1000000));
-  app.add_option("--batch-size", options.batch_size, "images in a training step, of all ranks together")
+  app.add_option("--epochs", options.epochs, "number of passes over the training images")
+      ->check(CLI::Range(1, 1000000));
+  app.add_option("--batch-size", options.batch_size, "number of images of a training step, over all ranks")
       ->check(CLI::Range(1, 100000));
   app.add_option("--lr", options.lr, "learning rate of the first step")->check(CLI::Range(0.0, 1000.0));
-  app.add_option("--seed", options.seed, "of weights, of the order of images and of augmentation");
-  app.add_option("--amp", options.amp, "train in mixed precision: products in this type, the rest in float32")
+  app.add_option("--seed", options.seed, "seed of the weights, of the order of images and of augmentation");
+  app.add_option("--amp", options.amp, "train in mixed precision, with products in this type and the rest in float32")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
   app.add_flag("--graph", options.graph, "capture the training step once and replay it (cuda)");
 
   group("Device");
   app.add_option("--device", options.device, "cpu or cuda");
-  app.add_option("--backend", options.backend, "who computes: naive, openmp or cuda (default: the device's best)");
-  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores, which ranks share")
+  app.add_option("--backend", options.backend,
+                 "backend that computes: naive, openmp, cuda or cudnn (default: the fastest of the device)");
+  app.add_option("--threads", options.threads,
+                 "number of threads that compute; 0 means all cores, divided among the ranks of a machine")
       ->check(CLI::Range(0, 1024));
   app.add_flag("--cudnn-small", options.cudnn_small,
-               "cuDNN computes the convolutions of few channels too, which our kernels do otherwise (cudnn)");
+               "let cuDNN run every convolution that it supports (backend cudnn)");
 
   group("Files");
   app.add_option("--out", options.out, "folder for model.safetensors and log.jsonl");
-  app.add_option("--init", options.init, "model file whose weights and settings of the net to begin with");
-  app.add_option("--save-every", options.save_every, "keep the model of every so many epochs, as model_<epoch>")
+  app.add_option("--init", options.init, "model file with the initial weights and the settings of the net");
+  app.add_option("--save-every", options.save_every,
+                 "number of epochs after which the model is saved as model_<epoch>; 0 means never")
       ->check(CLI::Range(0, 1000000));
-  app.add_option("--checkpoint", options.checkpoint, "file to save the run in, after each epoch and at Ctrl-C");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "save it after so many steps too")
+  app.add_option("--checkpoint", options.checkpoint, "file in which the run is saved after each epoch and at Ctrl-C");
+  app.add_option("--checkpoint-every", options.checkpoint_every,
+                 "number of steps after which the run is also saved; 0 means only after epochs")
       ->check(CLI::Range(0, 1000000000));
-  app.add_flag("--resume", options.resume, "go on from --checkpoint, if that file is there");
-  app.add_option("--export", options.onnx, "file to write the trained net to, as an ONNX model for other runtimes");
+  app.add_flag("--resume", options.resume, "continue the run that --checkpoint has saved, if that file exists");
+  app.add_option("--export", options.onnx, "file to which the trained net is exported as an ONNX model");
 
   group("Instead of training");
-  app.add_flag("--evaluate", options.evaluate,
-               "test the net of --init (default: model.safetensors in --out), and train nothing");
+  app.add_flag("--evaluate", options.evaluate, "only test the net of --init (default: model.safetensors in --out)");
   app.add_option("--predict", options.predict,
-                 "PNG or JPEG files to classify with it; predictions.html in --out shows what the net saw");
+                 "PNG or JPEG files to classify with the net of --init; predictions.html in --out shows them");
   app.add_flag("--explain", options.explain,
-               "say what a training step does, kernel by kernel, and what would save time and memory; nothing is saved "
-               "but explain.html in --out");
+               "list the kernels of a training step and what would save time and memory; saves only explain.html in "
+               "--out");
   app.add_option("--lab", options.lab,
-                 "page to write of a training step: the net, and each call with its numbers, memory and time");
+                 "HTML file for a page about a training step: the net, and each call with its values, memory and time");
   app.add_option("--verify", options.verify,
-                 "make so many steps on the ranks and in one process, and say where they differ; nothing is saved")
+                 "number of steps to make both on the ranks and in one process, to report differences; saves nothing")
       ->check(CLI::Range(0, 1000000));
 
   group("What is shown");
-  app.add_flag("--quiet", options.quiet, "print nothing but errors");
+  app.add_flag("--quiet", options.quiet, "print only errors");
   app.add_option("--tensorboard", options.tensorboard, "folder for TensorBoard's curves, histograms and pictures");
   app.add_flag("--profile", options.profile, "print where the time went; trace.json in --out shows it");
 
   group("Several devices, processes or machines");
   app.add_option("--data-parallel", options.data_parallel,
-                 "one process shares each batch out among so many GPUs, or threads on the CPU")
+                 "number of GPUs (on the CPU: threads) among which one process divides each batch")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)")
+  app.add_option("--spawn", options.spawn,
+                 "number of processes that train together (alternatively, start them with gradus-run)")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--comm", options.comm, "how they send gradients; auto: nccl with a GPU for each, else shm or tcp")
+  app.add_option("--comm", options.comm,
+                 "how ranks exchange gradients; auto: nccl if each rank has a GPU, otherwise shm or tcp")
       ->check(CLI::IsMember({"auto", "nccl", "tcp", "shm", "mpi"}));
-  app.add_option("--compress", options.compress, "send gradients between ranks in this type")
+  app.add_option("--compress", options.compress, "type in which ranks exchange gradients")
       ->check(CLI::IsMember({"off", "fp16", "bf16"}));
 
   group("Net, optimizer and augmentation");  // options that the program adds
@@ -157,16 +164,16 @@ bool parse_run_options(CLI::App& app, RunOptions& options, int argc, char** argv
                " trains nothing: leave out --checkpoint");
   const bool alone = options.spawn == 1 && dist::job_environment().world_size == 1;
   GRADUS_CHECK(options.predict.empty() || (!options.evaluate && alone), ValueError,
-               "--predict is for a single process, and for nothing else: leave out --evaluate and --spawn");
+               "--predict needs a single process and excludes --evaluate: leave out --evaluate and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || alone, ValueError,
-               "--data-parallel is for a single process: leave it out where there are several");
+               "--data-parallel needs a single process: leave it out if there are several");
   GRADUS_CHECK((!options.explain && options.lab.empty()) || (options.data_parallel == 1 && alone), ValueError,
                options.explain ? "--explain" : "--lab",
                " watches one thread of one process: leave out --data-parallel and --spawn");
   GRADUS_CHECK(options.data_parallel == 1 || !options.graph, ValueError,
-               "--data-parallel computes in threads, which --graph cannot capture: leave out one of them");
+               "--data-parallel uses several threads, which --graph cannot capture: leave out one of them");
   GRADUS_CHECK(options.spawn == 1 || dist::job_environment().world_size == 1, ValueError,
-               "this is one of the ranks of a job already: leave out --spawn");
+               "this process is already a rank of a job: leave out --spawn");
   return true;
 }
 

@@ -46,39 +46,45 @@ std::optional<Options> parse_options(int argc, char** argv) {
   options.batch_size = 16;
   options.lr = 3e-3;
   options.out = "runs/language";
-  CLI::App app("Trains a small transformer to tell the next character of a text.");
+  CLI::App app("Trains a small transformer to predict the next character of a text.");
   app.option_defaults()->always_capture_default();
-  app.add_option("--text", options.text, "file to learn from (default: sentences that the program makes up)");
+  app.add_option("--text", options.text,
+                 "file with the training text (default: random sentences that the program makes)");
   app.add_option("--parallel", options.parallel,
-                 "what ranks divide: batches (ddp), the optimizer's state too (zero1), gradients too (zero2), "
-                 "parameters too (zero3); or layers (tensor)")
+                 "what is divided among ranks. ddp: batches; zero1: also the optimizer's state; zero2: also gradients; "
+                 "zero3: also parameters; tensor: layers")
       ->check(CLI::IsMember({"none", "ddp", "zero1", "zero2", "zero3", "tensor"}));
   const CLI::Range counts(1, 1000000);
-  app.add_option("--steps", options.steps, "of training, the first tenth with a rising learning rate")->check(counts);
-  app.add_option("--batch-size", options.batch_size, "windows in a step, of all ranks together")->check(counts);
-  app.add_option("--context", options.model.context, "characters in a window")->check(counts);
-  app.add_option("--width", options.model.width, "of the model")->check(counts);
-  app.add_option("--heads", options.model.heads, "of its attention")->check(counts);
-  app.add_option("--blocks", options.model.blocks, "that it has")->check(counts);
+  app.add_option("--steps", options.steps, "number of training steps; during the first tenth the learning rate rises")
+      ->check(counts);
+  app.add_option("--batch-size", options.batch_size, "number of windows of a step, over all ranks")->check(counts);
+  app.add_option("--context", options.model.context, "number of characters of a window")->check(counts);
+  app.add_option("--width", options.model.width, "width of the model")->check(counts);
+  app.add_option("--heads", options.model.heads, "number of heads of attention")->check(counts);
+  app.add_option("--blocks", options.model.blocks, "number of transformer blocks")->check(counts);
   app.add_option("--lr", options.lr, "highest learning rate")->check(CLI::Range(0.0, 10.0));
-  app.add_option("--test-every", options.test_every, "steps between tests")->check(counts);
-  app.add_option("--generate", options.sampling.count, "characters to print in the end")->check(CLI::Range(0, 1000000));
-  app.add_option("--prompt", options.prompt, "what they go on from (default: the first of the text)");
+  app.add_option("--test-every", options.test_every, "number of steps between tests")->check(counts);
+  app.add_option("--generate", options.sampling.count, "number of characters to generate after training")
+      ->check(CLI::Range(0, 1000000));
+  app.add_option("--prompt", options.prompt,
+                 "text that the generated characters continue (default: the first character of the text)");
   app.add_option("--temperature", options.sampling.temperature,
-                 "below 1 what is likely becomes likelier; 0 takes the likeliest character always")
+                 "values below 1 prefer likely characters; 0 always takes the likeliest character")
       ->check(CLI::Range(0.0, 100.0));
-  app.add_option("--top-k", options.sampling.top_k, "draw from so many of the likeliest characters; 0 means all")
+  app.add_option("--top-k", options.sampling.top_k, "number of likeliest characters from which to draw; 0 means all")
       ->check(CLI::Range(0, 256));
-  app.add_option("--seed", options.seed, "of weights, windows and generated characters");
+  app.add_option("--seed", options.seed, "seed of the weights, the windows and the generated characters");
   app.add_option("--out", options.out, "folder for log.jsonl");
   app.add_option("--checkpoint", options.checkpoint,
-                 "where to save the run, at tests and at Ctrl-C: a file; a folder for zero2, zero3 and tensor");
-  app.add_flag("--resume", options.resume, "go on from --checkpoint, if it is there");
+                 "file (zero2, zero3 and tensor: folder) in which the run is saved at tests and at Ctrl-C");
+  app.add_flag("--resume", options.resume, "continue the run that --checkpoint has saved, if it exists");
   app.add_option("--device", options.device, "cpu or cuda");
-  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores, which ranks share");
-  app.add_flag("--quiet", options.quiet, "print nothing but errors");
-  app.add_option("--spawn", options.spawn, "train with so many processes (or start them with gradus-run)");
-  app.add_option("--comm", options.comm, "how they talk: auto, nccl, tcp, shm or mpi");
+  app.add_option("--threads", options.threads,
+                 "number of threads that compute; 0 means all cores, divided among the ranks of a machine");
+  app.add_flag("--quiet", options.quiet, "print only errors");
+  app.add_option("--spawn", options.spawn,
+                 "number of processes that train together (alternatively, start them with gradus-run)");
+  app.add_option("--comm", options.comm, "how ranks communicate: auto, nccl, tcp, shm or mpi");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   options.sampling.seed = options.seed;
   return options;

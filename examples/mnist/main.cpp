@@ -114,18 +114,19 @@ std::optional<Options> parse_options(int argc, char** argv) {
   options.out = "runs/mnist";
   CLI::App app("Trains a small net on MNIST and tests it after every epoch.");
   add_run_options(app, options);
-  app.add_option("--model", options.model, "the net; conv10_c32: ten convolutions of 32 channels")
+  app.add_option("--model", options.model, "the net; conv10_c32, for example, has ten convolutions with 32 channels")
       ->check(
           CLI::IsMember({"pure_linear", "simple_conv", "lenet", "conv2_c1", "conv10_c1", "conv2_c32", "conv10_c32"}));
-  app.add_flag("--unfused", options.unfused, "in the nets conv…, convolution and ReLU are two operators");
+  app.add_flag("--unfused", options.unfused, "compute convolution and ReLU by two operators (nets conv…)");
   app.add_option("--optimizer", options.optimizer, "sgd has momentum 0.9; --lr 0 means 2e-3 for adam, 5e-2 for sgd")
       ->check(CLI::IsMember({"sgd", "adam"}));
-  app.add_option("--schedule", options.schedule, "cosine lets the learning rate fall to 0")
+  app.add_option("--schedule", options.schedule, "cosine lowers the learning rate to 0")
       ->check(CLI::IsMember({"none", "cosine"}));
-  app.add_option("--augment", options.augment, "affine turns, moves, scales and shears each training image at random")
+  app.add_option("--augment", options.augment,
+                 "affine rotates, shifts, scales and shears each training image at random")
       ->check(CLI::IsMember({"none", "affine"}));
   app.add_flag("--synthetic", options.synthetic,
-               "train on digits that the library draws itself, 30000 or as many as --images says");
+               "train on digits that the library draws: as many as --images says, by default 30000");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   adopt_setting(app, options, "--model", "model");
   GRADUS_CHECK(!options.synthetic || options.data.empty(), ValueError,

@@ -30,18 +30,21 @@ struct Options : RunOptions {
 
 std::optional<Options> parse_options(int argc, char** argv) {
   Options options;
-  CLI::App app("Serves a net to several clients, and says what batches are worth.");
+  CLI::App app("Serves a net to several clients, and measures how much batches save.");
   app.option_defaults()->always_capture_default();
   const CLI::Range counts(1, 1000000);
-  app.add_option("--init", options.init, "model file of a LeNet that mnist has trained (default: random weights)");
-  app.add_option("--clients", options.clients, "threads that ask")->check(CLI::Range(1, 4096));
-  app.add_option("--requests", options.requests, "of each client, for each limit")->check(counts);
-  app.add_option("--batch", options.batch, "limits: how many requests a batch has at most")->check(counts);
-  app.add_option("--patience", options.patience, "milliseconds that a request waits at most for others to join it")
+  app.add_option("--init", options.init,
+                 "model file of a LeNet that the program mnist has trained (default: random weights)");
+  app.add_option("--clients", options.clients, "number of clients; each is a thread")->check(CLI::Range(1, 4096));
+  app.add_option("--requests", options.requests, "number of requests that each client sends for each limit of --batch")
+      ->check(counts);
+  app.add_option("--batch", options.batch, "limits to measure: the maximum number of requests in a batch")
+      ->check(counts);
+  app.add_option("--patience", options.patience, "maximum time in milliseconds that a request waits for other requests")
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--device", options.device, "cpu or cuda");
-  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores");
-  app.add_option("--seed", options.seed, "of the weights");
+  app.add_option("--threads", options.threads, "number of threads that compute; 0 means all cores");
+  app.add_option("--seed", options.seed, "seed of the weights");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   return options;
 }
@@ -101,7 +104,7 @@ class Run {
     const auto asked = static_cast<double>(options_.batch.size()) * static_cast<double>(answers());
     std::printf("right: %.1f %% of the digits; largest difference from answers one by one: %.2g\n",
                 100 * static_cast<double>(all.right) / asked, all.difference);
-    GRADUS_CHECK(all.difference < 1e-3, Error, "a batch answers something else than its samples one by one");
+    GRADUS_CHECK(all.difference < 1e-3, Error, "the answers of a batch differ from those of its samples one by one");
     return 0;
   }
 

@@ -39,17 +39,19 @@ std::optional<Options> parse_options(int argc, char** argv) {
       ->check(CLI::IsMember({"plain", "resnet"}));
   app.add_option("--width", options.width, "channels of the ResNet's first stage; 64 is the paper's")
       ->check(CLI::Range(1, 1024));
-  app.add_option("--dropout", options.dropout, "probability before the last layer")->check(CLI::Range(0.0, 0.99));
-  app.add_option("--optimizer", options.optimizer, "sgd has Nesterov's momentum, 0.9")
+  app.add_option("--dropout", options.dropout, "probability of dropout before the last layer")
+      ->check(CLI::Range(0.0, 0.99));
+  app.add_option("--optimizer", options.optimizer, "sgd uses Nesterov's momentum of 0.9")
       ->check(CLI::IsMember({"sgd", "adam"}));
   app.add_option("--schedule", options.schedule,
-                 "cosine lets the learning rate fall to 0; one-cycle raises it to --lr before")
+                 "cosine lowers the learning rate from --lr to 0; one-cycle first raises it to --lr")
       ->check(CLI::IsMember({"none", "cosine", "one-cycle"}));
-  app.add_option("--weight-decay", options.weight_decay, "pull of the weights towards 0")->check(CLI::Range(0.0, 1.0));
-  app.add_option("--label-smoothing", options.label_smoothing, "share of the label that all classes get")
+  app.add_option("--weight-decay", options.weight_decay, "factor of weight decay")->check(CLI::Range(0.0, 1.0));
+  app.add_option("--label-smoothing", options.label_smoothing,
+                 "share of the label that is distributed over all classes")
       ->check(CLI::Range(0.0, 0.99));
   app.add_option("--augment", options.augment,
-                 "crop+flip shows each image moved and mirrored at random; cutout covers a random square of it")
+                 "crop+flip shifts and mirrors each image at random; cutout covers a random square of the image")
       ->check(CLI::IsMember({"none", "crop+flip", "crop+flip+cutout"}));
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   adopt_setting(app, options, "--model", "model");

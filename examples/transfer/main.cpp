@@ -43,26 +43,28 @@ std::optional<Options> parse_options(int argc, char** argv) {
   options.images = 5000;
   options.test_images = 1000;
   options.out = "runs/transfer";
-  CLI::App app("Gives a ResNet-18 of PyTorch's a new last layer, and trains that.");
+  CLI::App app("Replaces the last layer of a ResNet-18 from PyTorch, and trains the new layer.");
   app.option_defaults()->always_capture_default();
   const CLI::Range counts(1, 1000000);
   app.add_option("--weights", options.weights, "safetensors file of a ResNet-18, with torchvision's names");
-  app.add_option("--folder", options.folder, "images to learn, a folder for each class; a fifth is held back");
-  app.add_option("--data", options.data, "folder of CIFAR-10, which is taken without --folder");
+  app.add_option("--folder", options.folder,
+                 "folder with a folder of images for each class; a fifth of the images is used for testing");
+  app.add_option("--data", options.data, "folder of CIFAR-10, which is used without --folder");
   app.add_option("--size", options.size,
-                 "height and width that images are brought to; 0: 112, or 32 for a net with a 3 x 3 first convolution")
+                 "height and width to which images are resized; 0: 112, or 32 if the first convolution is 3 x 3")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--images", options.images, "of CIFAR-10 to train on")->check(counts);
-  app.add_option("--test-images", options.test_images, "of CIFAR-10 to test with")->check(counts);
-  app.add_option("--epochs", options.epochs, "times that the last layer sees every image")->check(counts);
-  app.add_option("--batch-size", options.batch_size, "images in a step")->check(counts);
+  app.add_option("--images", options.images, "number of training images of CIFAR-10 to use")->check(counts);
+  app.add_option("--test-images", options.test_images, "number of test images of CIFAR-10 to use")->check(counts);
+  app.add_option("--epochs", options.epochs, "number of epochs")->check(counts);
+  app.add_option("--batch-size", options.batch_size, "number of images of a step")->check(counts);
   app.add_option("--lr", options.lr, "learning rate")->check(CLI::Range(0.0, 10.0));
-  app.add_option("--weight-decay", options.weight_decay, "of AdamW")->check(CLI::Range(0.0, 10.0));
-  app.add_option("--workers", options.workers, "threads that read images")->check(CLI::Range(0, 256));
-  app.add_option("--seed", options.seed, "of what is held back, of the last layer and of the order of images");
+  app.add_option("--weight-decay", options.weight_decay, "weight decay of AdamW")->check(CLI::Range(0.0, 10.0));
+  app.add_option("--workers", options.workers, "number of threads that read images")->check(CLI::Range(0, 256));
+  app.add_option("--seed", options.seed,
+                 "seed of the choice of test images, of the last layer and of the order of images");
   app.add_option("--out", options.out, "folder for model.safetensors");
   app.add_option("--device", options.device, "cpu or cuda");
-  app.add_option("--threads", options.threads, "threads that compute; 0 means all cores");
+  app.add_option("--threads", options.threads, "number of threads that compute; 0 means all cores");
   if (!parse_run_options(app, options, argc, argv)) return std::nullopt;
   GRADUS_CHECK(!options.weights.empty(), ValueError, kHowToExport);
   return options;

@@ -183,12 +183,12 @@ void run_open_mpi(const Settings& settings) {
 int main(int argc, char** argv) {
   Settings settings;
   CLI::App app("All-reduce between processes of this machine");
-  app.add_option("--ranks", settings.ranks, "processes")->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "rounds that alternate between the ways")->capture_default_str();
-  app.add_option("--seconds", settings.seconds, "of calls a round, way and size")->capture_default_str();
-  app.add_option("--smallest", settings.smallest, "bytes")->capture_default_str();
-  app.add_option("--largest", settings.largest, "bytes")->capture_default_str();
-  app.add_option("--json", settings.json, "file to write, in microseconds");
+  app.add_option("--ranks", settings.ranks, "number of processes")->capture_default_str();
+  app.add_option("--rounds", settings.rounds, "number of rounds; each round measures every way")->capture_default_str();
+  app.add_option("--seconds", settings.seconds, "time for calls per round, way and size")->capture_default_str();
+  app.add_option("--smallest", settings.smallest, "smallest size in bytes")->capture_default_str();
+  app.add_option("--largest", settings.largest, "largest size in bytes")->capture_default_str();
+  app.add_option("--json", settings.json, "file for the results, in microseconds");
   app.add_flag("--mpi", settings.mpi, "under mpirun: the backend 'mpi' instead of Open MPI's own all-reduce");
   CLI11_PARSE(app, argc, argv);
   if (OpenMpi::has_started_this_process()) {

@@ -61,11 +61,11 @@ void run_rank(const Settings& settings, int rank) {
 int main(int argc, char** argv) {
   Settings settings;
   CLI::App app("All-reduce of arrays on the GPUs of this machine");
-  app.add_option("--ranks", settings.ranks, "processes, with a GPU each")->capture_default_str();
-  app.add_option("--backends", settings.backends, "nccl, tcp, shm")->delimiter(',');
-  app.add_option("--samples", settings.samples, "rows of calls for each size")->capture_default_str();
-  app.add_option("--smallest", settings.smallest, "bytes")->capture_default_str();
-  app.add_option("--largest", settings.largest, "bytes")->capture_default_str();
+  app.add_option("--ranks", settings.ranks, "number of processes, each with a GPU")->capture_default_str();
+  app.add_option("--backends", settings.backends, "backends to measure: nccl, tcp, shm")->delimiter(',');
+  app.add_option("--samples", settings.samples, "number of samples for each size")->capture_default_str();
+  app.add_option("--smallest", settings.smallest, "smallest size in bytes")->capture_default_str();
+  app.add_option("--largest", settings.largest, "largest size in bytes")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
     std::printf("%s\n", nlohmann::json{{"nccl_version", dist::nccl_version()}}.dump().c_str());

@@ -46,11 +46,11 @@ int main(int argc, char** argv) {
   bool tf32 = false, timed = false, small = false;
   benchmarks::Program program("conv2d", "Times convolution kernels");
   program.option("--backend", backend_name, "naive, openmp, cuda, cudnn");
-  program.option("--dtype", type, "of all operands", {"float32", "float16", "bfloat16"});
+  program.option("--dtype", type, "type of all operands", {"float32", "float16", "bfloat16"});
   program.flag("--tf32", tf32, "cudnn: let float32 use TF32");
   program.flag("--timed", timed, "cudnn: choose engines by timing them");
-  program.flag("--small", small, "cudnn: let cuDNN run the small layers too");
-  program.option("--layers", only, "those whose names begin so");
+  program.flag("--small", small, "cudnn: let cuDNN also run small layers");
+  program.option("--layers", only, "beginning of the names of the layers to run");
   program.option("--seconds", seconds, "time per kernel");
   program.json_option();
   return program.run(argc, argv, [&] {

@@ -201,17 +201,17 @@ int main(int argc, char** argv) {
   Settings settings;
   std::vector<size_t> batches;
   Program program("ddp", "Training steps with DistributedDataParallel and without, on the ranks of this machine");
-  program.option("--ranks", settings.ranks, "processes, on GPUs one each");
-  program.option("--rank-threads", settings.threads, "CPU threads of a rank");
+  program.option("--ranks", settings.ranks, "number of processes; on cuda each has a GPU");
+  program.option("--rank-threads", settings.threads, "number of CPU threads of each rank");
   program.option("--device", settings.device, "cpu or cuda");
-  program.option("--comm", settings.comm, "between the ranks", {"nccl", "tcp", "shm"});
-  program.option("--nets", settings.nets, "by name");
-  program.option("--batches", settings.batches, "of a rank");
-  program.option("--modes", settings.modes, "eager, or graph: captured and replayed", {"eager", "graph"});
-  program.flag("--step-only", settings.step_only, "skip what communication cannot be hidden");
-  program.option("--precisions", settings.precisions, "bf16: autocast", {"fp32", "bf16"});
-  program.option("--samples", settings.samples, "rows of steps with and without");
-  program.option("--calls", settings.calls, "steps in a row; default: 50, on the cpu 3");
+  program.option("--comm", settings.comm, "how ranks communicate", {"nccl", "tcp", "shm"});
+  program.option("--nets", settings.nets, "names of the nets");
+  program.option("--batches", settings.batches, "batch sizes of a rank");
+  program.option("--modes", settings.modes, "how steps run; graph: captured and replayed", {"eager", "graph"});
+  program.flag("--step-only", settings.step_only, "do not measure the communication that cannot overlap");
+  program.option("--precisions", settings.precisions, "precision of the steps; bf16: autocast", {"fp32", "bf16"});
+  program.option("--samples", settings.samples, "number of samples with and without DistributedDataParallel");
+  program.option("--calls", settings.calls, "number of steps in a sample; default: 50, on the cpu 3");
   return program.run(
       argc, argv, [&] { dist::spawn([&](int rank) { run_rank(settings, rank); }, static_cast<int>(settings.ranks)); });
 }

@@ -47,8 +47,8 @@ int main(int argc, char** argv) {
   double seconds = 0.5;
   std::vector<std::string> backends = {"naive", "openmp", "cuda"};
   benchmarks::Program program("grayscale", "Times the conversion of 200 photographs to grey");
-  program.option("--data", folder, "folder that has STL-10 (default: where the examples look)");
-  program.option("--backends", backends, "those that this machine has of them are measured");
+  program.option("--data", folder, "folder of STL-10 (default: where the examples search)");
+  program.option("--backends", backends, "backends to measure, if this machine has them");
   program.option("--seconds", seconds, "time per measurement");
   program.option("--picture", picture, "PNG file for some of the images and their results");
   return program.run(argc, argv, [&] {

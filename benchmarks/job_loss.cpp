@@ -48,9 +48,10 @@ int main(int argc, char** argv) {
   std::vector<std::string> probabilities;
   benchmarks::Program program("job_loss", "A worker that may kill itself");
   program.option("--job", job, "number of the job");
-  program.option("--seed", seed, "of all jobs");
-  program.option("--steps", steps, "that a job has");
-  program.option("--probabilities", probabilities, "that each worker dies, those of spares behind those of the ranks");
+  program.option("--seed", seed, "seed of all jobs");
+  program.option("--steps", steps, "number of steps of a job");
+  program.option("--probabilities", probabilities,
+                 "the probability that each worker dies: first of the ranks, then of the spares");
   return program.run(argc, argv, [&] {
     const dist::JobEnvironment environment = dist::job_environment();
     const int worker = environment.worker.value_or(environment.rank);

@@ -109,7 +109,7 @@ int main(int argc, char** argv) {
   std::vector<size_t> workers = {0, 1, 2, 4};
   double seconds = 2;
   benchmarks::Program program("loader", "Times loaders beside the training steps that they feed");
-  program.option("--data-set", data_set, "those whose names begin so; default: all");
+  program.option("--data-set", data_set, "beginning of the names of the data sets to measure; default: all");
   program.option("--workers", workers, "numbers of threads that prepare batches");
   program.option("--seconds", seconds, "time per row");
   program.json_option();

@@ -62,13 +62,14 @@ int main(int argc, char** argv) {
   bool equal = true;
   benchmarks::Program program("lockstep", "Runs a training step on two backends side by side");
   program.option("--net", net, "a net by name, or all");
-  program.option("--batch", batch, "images or sequences");
-  program.option("--a", a, "naive, openmp, cuda or cudnn; the step goes on with its results");
-  program.option("--b", b, "the other one; static: a's recorded step against its eager one");
+  program.option("--batch", batch, "number of images or sequences");
+  program.option("--a", a, "backend whose results later calls read: naive, openmp, cuda or cudnn");
+  program.option("--b", b, "backend to compare with a; static: compare a's recorded step with its eager step");
   program.option("--precision", precision,
-                 "of the step under autocast; then float32 takes b's place, unless that is static",
+                 "type for autocast; unless b is static, results are then compared with float32 instead of b",
                  {"fp32", "fp16", "bf16"});
-  program.option("--save", folder, "a folder for the inputs and results of the operation that differs (npy)");
+  program.option("--save", folder,
+                 "folder for npy files of the inputs and results of the first operation that differs");
   const int status = program.run(argc, argv, [&] {
     bool found = false;
     cudnn::set_allow_tf32(false);  // the tolerances are for float32

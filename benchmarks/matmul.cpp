@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
   bool tf32 = false;
   std::string device_name = "cpu", backend;
   benchmarks::Program program("matmul", "Times the product of two square matrices of float32");
-  program.option("--size", size, "rows and columns");
+  program.option("--size", size, "number of rows and columns");
   program.option("--device", device_name, "cpu or cuda");
   program.option("--backend", backend, "naive, openmp, cuda, cudnn; default: the device's best");
   program.option("--seconds", seconds, "time for the measurement");

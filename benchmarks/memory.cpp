@@ -180,19 +180,19 @@ int main(int argc, char** argv) {
   Settings settings;
   benchmarks::Program program("memory", "The memory of a training step, planned and measured");
   program.option("--net", settings.net, "a net of benchmarks/nets.h by name");
-  program.option("--batch", settings.batch, "images or sequences");
+  program.option("--batch", settings.batch, "number of images or sequences");
   program.option("--optimizer", settings.optimizer, "SGD with momentum, or AdamW", {"sgd", "adamw"});
-  program.option("--device", settings.device, "where the step is planned and run", {"cpu", "cuda"});
-  program.option("--backend", settings.backend, "of that device; default: its current one");
-  program.option("--recompute", settings.recompute, "which activations are made again in backward",
+  program.option("--device", settings.device, "device on which the step is planned and run", {"cpu", "cuda"});
+  program.option("--backend", settings.backend, "backend of that device; default: the current one");
+  program.option("--recompute", settings.recompute, "which activations are recomputed in backward",
                  {"none", "selective", "full"});
-  program.option("--budget", settings.budget, "bytes at the peak that selective recomputation is to reach");
-  program.option("--fits", settings.fits, "bytes: names the largest batch whose step stays within them");
-  program.option("--timeline", settings.timeline, "a file for what lives when, as JSON lines");
-  program.flag("--mixed", settings.mixed, "autocast to bfloat16");
-  program.flag("--inference", settings.inference, "a forward pass alone");
-  program.flag("--measure", settings.measure, "runs steps, and shows the allocator's figures");
-  program.flag("--time", settings.time, "measures steps with and without recomputation; best with --threads 1");
+  program.option("--budget", settings.budget, "peak in bytes that selective recomputation must not exceed");
+  program.option("--fits", settings.fits, "print the largest batch whose step needs at most this number of bytes");
+  program.option("--timeline", settings.timeline, "file for the lifetimes of memory blocks, as JSON lines");
+  program.flag("--mixed", settings.mixed, "run the step under autocast to bfloat16");
+  program.flag("--inference", settings.inference, "plan only a forward pass");
+  program.flag("--measure", settings.measure, "run steps and print the statistics of the allocator");
+  program.flag("--time", settings.time, "time steps with and without recomputation; most exact with --threads 1");
   program.json_option();
   return program.run(argc, argv, [&] {
     const DeviceType type = Device(settings.device).type();

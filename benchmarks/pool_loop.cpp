@@ -81,7 +81,7 @@ int main(int argc, char** argv) {
   std::string folder;
   benchmarks::Program program("pool_loop",
                               "Trains LeNet for an epoch with max-pooling's backward as a kernel and as a loop");
-  program.option("--data", folder, "folder that has MNIST (default: where the examples look)");
+  program.option("--data", folder, "folder of MNIST (default: where the examples search)");
   return program.run(argc, argv, [&] {
     const std::string root = data::datasets::find_mnist(folder);
     GRADUS_CHECK(!root.empty(), IoError, "no MNIST: give its folder with --data, or fetch it with scripts/mnist.sh");

@@ -233,16 +233,18 @@ Figures measure(const Settings& settings, const Group& group) {
 int main(int argc, char** argv) {
   Settings settings;
   benchmarks::Program program("sharding", "What a rank holds and sends, predicted and measured");
-  program.option("--net", settings.net, "what is trained", {"mlp", "resnet18", "transformer"});
-  program.option("--parallel", settings.parallel, "by what way; table: a sharded table, the rest by ddp (mlp)",
+  program.option("--net", settings.net, "net to train", {"mlp", "resnet18", "transformer"});
+  program.option("--parallel", settings.parallel,
+                 "how the net is parallelised; table: a sharded table, with ddp for the rest (mlp)",
                  {"none", "ddp", "zero1", "zero2", "zero3", "tensor", "table"});
-  program.option("--steps", settings.steps, "that are timed, and whose losses are printed");
+  program.option("--steps", settings.steps, "number of steps to time, whose losses are printed");
   program.option("--comm", settings.comm, "tcp: on the CPU; nccl: each rank on a GPU", {"tcp", "nccl"});
-  program.option("--precision", settings.precision, "bf16: autocast", {"fp32", "tf32", "bf16"});
-  program.option("--width", settings.width, "of the transformer");
-  program.option("--blocks", settings.blocks, "of the transformer");
-  program.option("--context", settings.context, "of the transformer: characters of a sample");
-  program.option("--samples", settings.samples, "of all ranks; 0: 256 of the MLP, 16 of other nets");
+  program.option("--precision", settings.precision, "precision of the steps; bf16: autocast", {"fp32", "tf32", "bf16"});
+  program.option("--width", settings.width, "width of the transformer");
+  program.option("--blocks", settings.blocks, "number of blocks of the transformer");
+  program.option("--context", settings.context, "number of characters of a sample of the transformer");
+  program.option("--samples", settings.samples,
+                 "number of samples of a step, over all ranks; 0: 256 for the MLP, 16 for other nets");
   program.json_option();
   return program.run(argc, argv, [&] {
     if (settings.samples == 0) settings.samples = settings.net == "mlp" ? 256 : 16;

@@ -34,11 +34,11 @@ int main(int argc, char** argv) {
   int64_t megabytes = 100, kilobytes = 100;
   int rounds = 5;
   benchmarks::Program program("shards", "Times the reading of tar shards from several folders");
-  program.option("--folders", counts, "numbers of folders");
-  program.option("--rate", rate, "megabytes a second that a folder gives; 0: no limit");
-  program.option("--megabytes", megabytes, "in each folder, in 4 shards");
-  program.option("--kilobytes", kilobytes, "of a sample");
-  program.option("--rounds", rounds, "of which the median counts");
+  program.option("--folders", counts, "numbers of folders to measure");
+  program.option("--rate", rate, "limit of the megabytes per second that are read from a folder; 0: no limit");
+  program.option("--megabytes", megabytes, "size of the 4 shards of each folder together");
+  program.option("--kilobytes", kilobytes, "size of a sample");
+  program.option("--rounds", rounds, "number of rounds, whose median is printed");
   program.json_option();
   return program.run(argc, argv, [&] {
     const std::string sample(static_cast<size_t>(kilobytes) * 1000, 'x');

@@ -120,16 +120,17 @@ int main(int argc, char** argv) {
   Settings settings;
   Program program("train_step", "Times training steps on random inputs");
   program.option("--net", settings.net, "a net by name, or all");
-  program.option("--batch", settings.batch, "this batch size alone; default: those of the experiments");
+  program.option("--batch", settings.batch, "batch size; default: the sizes of the experiments");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
-  program.option("--rung", settings.rung, "1 to 7: of ladders/conv2d_cuda, for the forward convolutions that it takes");
+  program.option("--rung", settings.rung,
+                 "rung 1 to 7 of ladders/conv2d_cuda that runs the forward convolutions it supports");
   settings.variants.add_options(program);
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
   program.flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
-  program.flag("--small", settings.small, "let cuDNN run the small convolutions too");
-  program.flag("--step-only", settings.step_only, "skip the parts");
+  program.flag("--small", settings.small, "let cuDNN also run small convolutions");
+  program.flag("--step-only", settings.step_only, "do not time the parts of a step");
   return program.run(argc, argv, [&] {
     if (!settings.backend.empty()) set_backend(settings.backend);
     if (settings.rung > 0) ladders::use_rung(settings.rung);

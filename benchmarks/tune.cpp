@@ -176,7 +176,7 @@ std::vector<Measurement> complete_measurements(const std::string& path) {
   return all;
 }
 
-// The lines of the built-in table, but with new factors of the measured algorithms.
+// Writes the built-in table in which the factors of the measured algorithms are replaced by new ones.
 void write_cuda_table(const std::string& path, const std::vector<Measurement>& measured) {
   const TuningTable::Device& builtin = cuda_detail::tuning_table().device("h200");
   const std::string rows = '\n' + fit(measured, cuda_detail::tuning_table(), "h200");
@@ -202,16 +202,17 @@ int main(int argc, char** argv) {
   std::string table_path, shard;
   bool nets = false;
   benchmarks::Program program("tune", "Measures all algorithms of kernels and makes a tuning table");
-  program.option("--measurements", measuring.path, "file of measurements, to which new ones are appended");
-  program.option("--table", table_path, "write the table that fits the measurements to this file");
-  program.option("--problems", measuring.problems, "random problems of each family; 0 measures nothing");
-  program.option("--seed", measuring.seed, "of the random problems");
-  program.option("--families", measuring.families, "those to measure; default: all");
+  program.option("--measurements", measuring.path, "file of measurements, to which new measurements are appended");
+  program.option("--table", table_path, "file for the table that is fitted to the measurements");
+  program.option("--problems", measuring.problems,
+                 "number of random problems to measure for each family; 0 measures nothing");
+  program.option("--seed", measuring.seed, "seed of the random problems");
+  program.option("--families", measuring.families, "families to measure; default: all");
   program.option("--seconds", measuring.seconds, "time for all measurements");
-  program.option("--shard", shard, "I/N: only measure part I of N of the problems, I from 1");
-  program.option("--worst", worst, "print that many problems of each family with the most regret");
-  program.option("--jobs", jobs, "CUDA: threads that prepare problems");
-  program.flag("--nets", nets, "cuda_conv2d: layers of nets");
+  program.option("--shard", shard, "I/N: measure only part I, counted from 1, of N parts of the problems");
+  program.option("--worst", worst, "number of problems with the largest regret to print for each family");
+  program.option("--jobs", jobs, "CUDA: number of threads that prepare problems");
+  program.flag("--nets", nets, "cuda_conv2d: measure the layers of nets");
   return program.run(argc, argv, [&] {
 #ifdef GRADUS_TUNE_CUDA
     if (const std::vector<Family> of_cuda = cuda_families_among(measuring.families, nets); !of_cuda.empty()) {

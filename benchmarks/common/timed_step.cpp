@@ -10,9 +10,10 @@ void StepVariants::add_options(Program& program) {
   program.option("--mode", modes,
                  "how steps run; graph: captured (on the cpu: static); static: recorded once, run from planned memory",
                  {"eager", "graph", "static"});
-  program.option("--precision", precisions, "of products and convolutions; fp16 and bf16: mixed precision",
+  program.option("--precision", precisions, "precision of products and convolutions; fp16 and bf16: mixed precision",
                  {"fp32", "tf32", "fp16", "bf16"});
-  program.option("--format", formats, "of images and their nets", {"contiguous", "channels_last"});
+  program.option("--format", formats, "memory format of images and of the nets that take images",
+                 {"contiguous", "channels_last"});
 }
 
 std::vector<StepVariant> StepVariants::all(bool has_images) const {

@@ -202,8 +202,8 @@ int main(int argc, char** argv) {
   std::string only;
   benchmarks::Program program("conv2d_cpu",
                               "Times five kernels for a convolution with bias and ReLU and its gradients");
-  program.option("--layers", only, "those whose names begin so");
-  program.option("--seconds", seconds, "per kernel");
+  program.option("--layers", only, "beginning of the names of the layers to run");
+  program.option("--seconds", seconds, "time per kernel");
   program.json_option();
   return program.run(argc, argv, [&] {
     std::map<int, double> peaks;  // peak operations per second of one thread, and of all threads

@@ -142,15 +142,16 @@ int main(int argc, char** argv) {
   int batch = 16;
   bool hosts = false, small = false;
   benchmarks::Program program("conv2d_cuda", "Times kernels for a convolution with bias and ReLU and its gradients");
-  program.option("--layers", only, "those whose names begin so");
-  program.option("--channels", channels, "a grid instead of the layers: channels of images and results …");
-  program.option("--pixels", pixels, "… heights and widths …");
-  program.option("--batch", batch, "… and images");
-  program.option("--passes", passes, "which", all_passes);
-  program.option("--dtypes", dtypes, "which", all_dtypes);
-  program.option("--seconds", seconds, "per kernel; 0: they are only checked");
-  program.flag("--hosts", hosts, "the backends openmp and, for the smallest sizes, naive too");
-  program.flag("--small", small, "one small shape, without the backends, for compute-sanitizer");
+  program.option("--layers", only, "beginning of the names of the layers to run");
+  program.option("--channels", channels,
+                 "run a grid of sizes instead of layers; numbers of channels of images and results");
+  program.option("--pixels", pixels, "heights and widths of the grid");
+  program.option("--batch", batch, "number of images of the grid");
+  program.option("--passes", passes, "passes to run", all_passes);
+  program.option("--dtypes", dtypes, "types to run", all_dtypes);
+  program.option("--seconds", seconds, "time per kernel; 0: kernels are checked but not timed");
+  program.flag("--hosts", hosts, "also run the backends openmp and, for the smallest sizes, naive");
+  program.flag("--small", small, "run one small shape, without the backends, for compute-sanitizer");
   program.json_option();
   return program.run(argc, argv, [&] {
     std::vector<ConvSize> sizes;

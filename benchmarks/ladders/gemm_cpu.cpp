@@ -115,8 +115,8 @@ int main(int argc, char** argv) {
   double seconds = 1;
   std::string file;
   Program program("gemm_cpu", "Times matrix products from three loops to all cores");
-  program.option("--size", n, "rows and columns, a multiple of 64");
-  program.option("--seconds", seconds, "per rung");
+  program.option("--size", n, "number of rows and columns, a multiple of 64");
+  program.option("--seconds", seconds, "time per rung");
   program.option("--json", file, "write the figures to this file");
   return program.run(argc, argv, [&] {
     if (n < 64 || n % 64 != 0) throw ValueError("--size must be a multiple of 64");

@@ -151,9 +151,10 @@ int main(int argc, char** argv) {
   double seconds = 0.1;
   bool small = false;
   benchmarks::Program program("kernels_cuda", "Times CUDA kernels from naive to the library's, each checked before");
-  program.option("--ladders", chosen, "which", names);
-  program.option("--seconds", seconds, "per kernel; 0: they are only checked");
-  program.flag("--small", small, "one small shape of each, without the library's kernels, for compute-sanitizer");
+  program.option("--ladders", chosen, "ladders to run", names);
+  program.option("--seconds", seconds, "time per kernel; 0: kernels are checked but not timed");
+  program.flag("--small", small,
+               "run one small shape of each ladder, without the library's kernels, for compute-sanitizer");
   program.json_option();
   return program.run(argc, argv, [&] {
     std::vector<std::string> wrong;

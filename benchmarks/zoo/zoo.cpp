@@ -170,11 +170,12 @@ void time_all(const Entry& entry, const Settings& settings, const Program& progr
 int main(int argc, char** argv) {
   Settings settings;
   Program program("zoo", "Trains public architectures of small models on random inputs");
-  program.flag("--list", settings.list, "print what there is, a JSON line for each net");
+  program.flag("--list", settings.list, "print the nets, with a JSON line for each");
   program.option("--net", settings.nets, "nets by name, or all");
   program.option("--batch", settings.batch, "size of the batch; default: the net's");
-  program.option("--parity", settings.parity, "a file with weights and inputs, to compute losses and gradients from");
-  program.option("--results", settings.results, "the file for losses and gradients");
+  program.option("--parity", settings.parity,
+                 "file with weights and inputs, from which losses and gradients are computed");
+  program.option("--results", settings.results, "file for the losses and gradients of --parity");
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
   settings.variants.add_options(program);

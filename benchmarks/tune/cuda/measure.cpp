@@ -258,7 +258,7 @@ class Campaign {
   std::mutex file_mutex_, device_mutex_;
   std::atomic<size_t> next_ = 0, current_ = 0;
   std::atomic<int64_t> failures_ = 0;
-  std::atomic<double> begun_ms_ = 0;  // of the problem that has the device; 0: none
+  std::atomic<double> begun_ms_ = 0;  // time at which the problem on the device began; 0 if there is none
   double start_ms_ = 0, device_ms_ = 0;
   int64_t measured_ = 0;
 };

@@ -31,8 +31,8 @@ class ImageRun {
   std::unique_ptr<gradus::optim::Optimizer> optimizer;
   std::unique_ptr<gradus::optim::LRScheduler> schedule;  ///< stepped after every step of the optimizer
   Loss loss;
-  /// Trains on these images, which are already on the device, instead of loading the training set: the first ones, as
-  /// many as the training set has. Call it before operator().
+  /// Trains on images that are already on the device, instead of loading the training set. Of these images it uses the
+  /// first ones, as many as the training set has. Call it before operator().
   void train_on(gradus::data::DeviceImages images);
   /// Ends the run after `patience` epochs in which the loss of `validation_set` did not fall, and restores the best
   /// weights.

@@ -3,27 +3,27 @@
 // log.jsonl has a line for each epoch, with a JSON object:
 //   epoch               1, 2, …
 //   train_loss          mean over the epoch's training images, as the net saw them
-//   train_accuracy      share of them, 0 to 1, that was classified right; train_error is the rest
+//   train_accuracy      share of these images, 0 to 1, that was classified correctly; train_error is 1 minus this
 //   test_loss, test_accuracy, test_error   the same over all test images after the epoch
-//   test_images         how many these are
+//   test_images         number of test images
 //   class_accuracy      test_accuracy of each class
 //   lr                  learning rate of the epoch's first step
 //   seconds             duration of the training, without the test
-//   images_per_second   training images of all ranks by these seconds
-//   data_wait_seconds   of them, spent waiting for batches (in a resumed epoch: since then)
-//   forward_seconds, backward_seconds, optimizer_seconds   of them, what the parts of the steps took, on a GPU by its
-//                       own clock (in a resumed epoch: since then); null with --graph, where a step is one piece
+//   images_per_second   training images of all ranks divided by `seconds`
+//   data_wait_seconds   part of `seconds` spent waiting for batches; in a resumed epoch, since it was resumed
+//   forward_seconds, backward_seconds, optimizer_seconds   parts of `seconds` spent in these parts of the steps, on a
+//                       GPU by its own clock; in a resumed epoch, since it was resumed; null with --graph
 //   test_seconds        duration of the test
-//   total_seconds       since the program began its run, with tests and files
-//   peak_allocated_bytes, peak_reserved_bytes   the most that tensors held on the device in the epoch's training, and
-//                       that the allocator had taken from the system: the greatest of the ranks' figures
-//   ranks, comm         processes that trained together, and how they sent gradients ("none": there was one)
-//   compress            the half type in which they sent them, or "off"
-//   data_parallel       devices that shared each batch within a process
-//   device_name, libraries   what computed
-//   tf32                whether convolutions round what they multiply to 10 bits (cudnn does, unless told not to)
+//   total_seconds       time since the program began its run, including tests and writing files
+//   peak_allocated_bytes, peak_reserved_bytes   peaks of the bytes that tensors held on the device during the epoch's
+//                       training, and of those that the allocator obtained from the system; the maximum over the ranks
+//   ranks, comm         number of processes that trained together, and how they sent gradients; "none" for one process
+//   compress            the half type in which ranks sent gradients, or "off"
+//   data_parallel       number of devices that shared each batch within a process
+//   device_name, libraries   the device that computed, and the libraries that were used
+//   tf32                whether convolutions round their factors to 10 bits, as cudnn does by default
 //   device, backend, graph, amp, device_data, cudnn_small, batch_size, seed, workers, threads and the settings of the
-//                       program   what the run was asked for
+//                       program   the options of the run
 #pragma once
 
 #include <fstream>

@@ -22,7 +22,7 @@ struct RunOptions {
   int test_images = 0;  // of the test set
   int workers = 1;
   bool device_data = false;
-  int threads = 0;  // 0: all cores, or this rank's share of them
+  int threads = 0;  // 0: all cores, divided among the ranks of this machine
   uint64_t seed = 1;
   std::string data;  // empty: searches the usual folders
   std::string out;
@@ -43,7 +43,7 @@ struct RunOptions {
   std::string compress = "off";  // the half type in which ranks send gradients
   std::string amp = "off";       // "off", or the half type of training steps: fp16, bf16
   bool quiet = false;
-  int data_parallel = 1;      // devices that share each batch within a process
+  int data_parallel = 1;      // number of devices that share each batch within a process
   int spawn = 1;              // number of ranks to start
   std::string comm = "auto";  // the backend of the ranks' collectives
   int64_t verify = 0;         // number of steps to compare with those of a single process, instead of the run

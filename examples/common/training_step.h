@@ -41,7 +41,7 @@ struct StepParts {
   const TrainBatches& batches;
   std::optional<gradus::DType> half;  // the type for autocast; none: float32
   int64_t batch_size = 0;             // of all ranks together
-  bool graph = false;                 // captures steps with this batch size and replays them
+  bool graph = false;                 // whether steps with `batch_size` images are captured and replayed
 };
 
 class TrainingStep {

@@ -59,7 +59,7 @@ inline Layout expand(const Layout& x, size_t d, int64_t size) {
 /// Returns the layout of the same elements in the same order with another shape, or nothing if no strides can do this.
 /// No size is 0.
 inline std::optional<Layout> view(const Layout& x, const Numbers& shape) {
-  // [hole] view: merge what is one run in memory, and cut it anew
+  // [hole] view: merge dimensions that are one run in memory, then divide the runs into new dimensions
   Layout y{shape, Numbers(shape.size(), 1), x.offset};
   size_t next = shape.size();  // the new dimensions from `next` on have their strides
   for (size_t d = x.shape.size(); d-- > 0;) {

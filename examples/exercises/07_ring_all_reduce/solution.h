@@ -29,7 +29,7 @@ inline gradus::Tensor part(const gradus::Tensor& x, int i, int parts) {
 
 /// Replaces x by the sum of x over all ranks. x has one dimension and the same size on all ranks.
 inline void all_reduce(Link& link, const gradus::Tensor& x) {
-  // [hole] all_reduce: size - 1 steps that add what arrives, then size - 1 steps that take what arrives
+  // [hole] all_reduce: size - 1 steps that add the part that arrives, then size - 1 steps that store it
   const int n = link.size, r = link.rank;
   for (int t = 0; t < n - 1; ++t) {
     const gradus::Tensor mine = part(x, r - t - 1, n), arrived = gradus::empty_like(mine);

@@ -27,7 +27,7 @@ class Buckets {
 
   /// Call it after backward(). When it returns, every gradient is the average over all ranks.
   void finish() {
-    // [hole] finish: for each bucket wait, copy the averages back, and begin anew
+    // [hole] finish: for each bucket wait, copy the averages back, and reset it for the next step
     for (Bucket& bucket : buckets) {
       bucket.work->wait();
       for (size_t i = 0; i < bucket.parameters.size(); ++i) {

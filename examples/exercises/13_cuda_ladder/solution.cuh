@@ -70,7 +70,7 @@ __global__ void product(int m, int n, int k, const float* A, const float* B, flo
     b[ty][tx] = first + ty < k && column < n ? B[(first + ty) * n + column] : 0;
     __syncthreads();  // the tiles are there
     for (int i = 0; i < kTile; ++i) sum += a[ty][i] * b[i][tx];
-    __syncthreads();  // nobody reads them any more
+    __syncthreads();  // no thread reads the tiles any more
   }
   if (row < m && column < n) C[row * n + column] = sum;
   // [end]

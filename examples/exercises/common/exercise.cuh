@@ -27,7 +27,7 @@ struct Notes {
   bool had_barrier;
 };
 __device__ Notes notes;
-__device__ unsigned unevenness;  // 0: warps run as they do; else a seed for how long each waits behind a barrier
+__device__ unsigned unevenness;  // 0: warps run normally; else a seed for how long each waits after a barrier
 
 /// What __syncthreads() is in answers. Where another one is missing, warps that go on at different times show it.
 __device__ inline void uneven_barrier() {

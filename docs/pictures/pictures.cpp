@@ -359,7 +359,7 @@ std::string messages() {
   double left = 0;
   int height = 0;
   const auto draw = [&](const char* title, const std::function<void(dist::ProcessGroup&)>& work) {
-    // Lamport's clock: the order of a rank's events, and a message arrives behind its sending. Which thread ran when
+    // Lamport's clock: the order of a rank's events, and a message arrives after it was sent. Which thread ran when
     // makes no difference.
     int time[kRanks] = {}, last = 0;
     std::map<size_t, std::pair<int, int>> sent;  // message -> rank, time

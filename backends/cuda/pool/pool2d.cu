@@ -7,7 +7,7 @@
 // pool_kernel and backward_kernel: if 2 x 2 windows tile the image (kTiles), the window's sizes are compile-time
 // constants, and a vector may also consist of neighbouring columns: up to 16 bytes of a row of the image, with two
 // columns for each column of y.
-// backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which lie in the same
+// backward_2x2_kernel: for other windows up to 3 x 3 at stride 2, a thread computes 2 x 2 pixels, which are in the same
 // four windows.
 // Deterministic: one thread computes the whole sum of a pixel, in the order of the windows.
 #include <gradus/backends/cuda/cuda_backend.h>
@@ -39,7 +39,7 @@ void check_size(int64_t elements) {
                "; split the batch");
 }
 
-// kTiles: 2 x 2 windows tile the image and lie inside it. Only then may a vector consist of columns.
+// kTiles: 2 x 2 windows tile the image and are inside it. Only then may a vector consist of columns.
 template <bool kTiles, Along kAlong, int kVec, class T>
 __global__ void __launch_bounds__(kThreads)
     pool_kernel(Pool pool, Image<const T> x, Image<T> y, Image<int32_t> indices) {

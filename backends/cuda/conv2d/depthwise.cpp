@@ -7,7 +7,7 @@ namespace {
 using Axis = DepthwiseTiling::Axis;
 
 constexpr int64_t kMostThreads = kThreads, kMostSharedBytes = 48 << 10;
-constexpr int64_t kBlocksWanted = 4;  // for each multiprocessor
+constexpr int64_t kBlocksWanted = 4;  // number of blocks for each multiprocessor
 
 Axis axis_of(const ConvProblem& p, int axis, bool planes) {
   const Conv2dGeometry& g = p.geometry;
@@ -25,7 +25,7 @@ Axis axis_of(const ConvProblem& p, int axis, bool planes) {
   return result;
 }
 
-/// The side of filters that the compiler knows for this problem, or 0.
+/// Returns the width of the filters if there is a specialised kernel for this problem, otherwise 0.
 int known_side(const ConvProblem& p, const DepthwiseTiling& t, bool planes) {
   const int side = t.w.taps, stride = static_cast<int>(t.w.stride.divisor);
   const bool known = (side == 3 || side == 5 || side == 7) && t.w.dilation == 1 && stride <= 2;
@@ -33,7 +33,8 @@ int known_side(const ConvProblem& p, const DepthwiseTiling& t, bool planes) {
   return known && (!planes || square) && p.dtype != DType::f64 ? side : 0;
 }
 
-/// Blocks of channels and of pixels. Returns false if the weights do not fit in shared memory.
+/// Divides the work into blocks of channels and pixels (NHWC). Returns false if the weights do not fit in shared
+/// memory.
 bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
   constexpr int64_t most_channels = 64, most_strips = 4, most_rounds = 4;
   const int64_t in_vector = 16 / static_cast<int64_t>(size_of(p.dtype));
@@ -64,13 +65,14 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
   const int64_t strips = ceil_div(line, across), filling = slabs * across * t.lines / wanted;
   const int64_t lines = std::clamp<int64_t>(std::min(kMostThreads / (vectors * strips), filling), 1, t.lines);
   t.strips = Divisor(strips), t.across = Divisor(across), t.tile_lines = u32(lines);
-  const int64_t rounds = std::clamp<int64_t>(filling / (2 * lines), 1, most_rounds);  // with the same weights
+  const int64_t rounds = std::clamp<int64_t>(filling / (2 * lines), 1, most_rounds);  // tiles that share the weights
   t.split = u32(rounds * lines);
   t.blocks = u32(slabs * across * ceil_div(t.lines, rounds * lines)), t.threads = u32(vectors * strips * lines);
   return true;
 }
 
-/// Blocks of planes, or of bands. Returns false if four rows of a plane are too many for a block.
+/// Divides the work into blocks of planes or bands (NCHW). Returns false if four rows of a plane are too many for a
+/// block.
 bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   constexpr int64_t pixels = kDepthwisePixels, few_bytes = 24 << 10;
   t.side = known_side(p, t, true);
@@ -84,7 +86,8 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
     return (size - 1) * axis.stride.divisor + int64_t{axis.taps - 1} * axis.dilation + 1;
   };
   const int64_t pitch = round_up(reach(t.w, pixels * strips), pixels);
-  const auto floats = [&](int64_t groups) {  // of a plane: an odd multiple of four, so that planes are in other banks
+  // The number of floats of a plane: an odd multiple of four, so that planes begin in different banks.
+  const auto floats = [&](int64_t groups) {
     return round_up(reach(t.h, pixels * groups) * pitch, 2 * pixels) + pixels;
   };
   int64_t groups = std::min(all_groups, kMostThreads / strips);
@@ -116,7 +119,7 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   return true;
 }
 
-/// Empty if the kernels do not compute the problem.
+/// Returns nothing if the kernels do not support the problem.
 std::optional<DepthwiseTiling> depthwise_tiling(const ConvProblem& p) {
   constexpr int64_t most_reach = 1 << 28;
   const bool planes = p.in().is_dense(false) && p.out().is_dense(false);
@@ -161,18 +164,19 @@ ConvPlan plan_depthwise(const ConvProblem& p) {
   if (p.is_wgrad()) {
     const int64_t items = planes ? int64_t{t.bands.divisor} * p.y.shape[0] : t.lines;
     plan = wgrad_plan(p, tile, ceil_div(items, int64_t{t.split}));
-  } else {  // one phase, whatever the stride
+  } else {  // for any stride there is a single phase
     const auto whole = [](const Axis& axis) { return ConvPhase::Axis{0, axis.out, 0, 1, axis.taps, 0, 0}; };
     plan.phases = {{.h = whole(t.h), .w = whole(t.w)}};
   }
-  const int64_t sums = planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // of wgrad's threads
+  const int64_t sums =
+      planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // floats of the threads' sums
   const int64_t loaded = planes ? t.tile_planes * t.plane_step : t.sums.divisor * p.kernel() * rows;
   plan.shared_bytes = static_cast<size_t>(4 * (!p.is_wgrad() ? loaded : planes ? std::max(loaded, sums) : sums));
   plan.tiling = t;
   return plan;
 }
 
-// A step is a row of taps of a strip or, with planes, a tile. In NHWC, dgrad skips the taps that reach no pixel of dy.
+// A step is a row of taps of a strip or, in NCHW, a tile. In NHWC, dgrad skips the taps that read no pixel of dy.
 KernelWork work_of_depthwise(const ConvProblem& p) {
   const ConvPlan plan = plan_depthwise(p);
   const auto& t = std::get<DepthwiseTiling>(plan.tiling);

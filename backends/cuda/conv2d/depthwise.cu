@@ -6,7 +6,7 @@
 // Memory limits these kernels: a 3x3 filter does nine multiply-adds per pixel. So each operand should be loaded once.
 //
 // NHWC.  Neighbouring threads have neighbouring vectors of channels. A thread moves along the taps' row: a vector that
-// it loads serves all taps of four neighbouring pixels. The rows of taps come from the first cache.
+// it loads serves all taps of four neighbouring pixels. For other rows of taps it loads from the first-level cache.
 // Grid: x = slabs of up to 64 channels x tiles of rows and of strips of four pixels.  wgrad: slabs x rows of taps (if a
 // block cannot have all) x parts of the rows of all images.  Block: up to 256 threads: vectors x strips x rows; wgrad:
 // vectors x rows of taps x strips.
@@ -49,7 +49,7 @@ __device__ T finished(float sum, const T* bias, int64_t bias_at, bool relu) {
 
 // ---- NHWC ----
 
-/// Where pixel `at` of `out` reads `in` with a tap; -1 if it reads nothing.
+/// Returns the position in `in` that pixel `at` of `out` reads with a tap along an axis, or -1 if it reads nothing.
 template <bool kBackward>
 __device__ int input_of(const DepthwiseTiling::Axis& axis, int at, int tap) {
   const int stride = static_cast<int>(axis.stride.divisor), offset = tap * axis.dilation - axis.padding;
@@ -62,8 +62,9 @@ __device__ int input_of(const DepthwiseTiling::Axis& axis, int at, int tap) {
   return within(from, axis.in) ? from : -1;
 }
 
-/// Calls f(j, s, values) for pixels x0 + j of a strip and taps s with the vector that they read in the row at `from`.
-/// With kSide, each vector of the row is loaded once for all taps; otherwise the taps are `first` to `last` - 1.
+/// Calls f(j, s, values) for the pixels x0 + j of a strip and the taps s, where `values` is the vector that they read
+/// in the row at `from`. If kSide is not 0, each vector of the row is loaded once for all taps. Otherwise s runs from
+/// `first` to `last` - 1.
 template <int kVec, bool kBackward, int kSide, int kStride, class T, class F>
 __device__ void for_strip(const DepthwiseTiling& d, const T* from, int x0, int first, int last, const F& f) {
   if constexpr (kSide > 0) {
@@ -94,7 +95,7 @@ __device__ void for_strip(const DepthwiseTiling& d, const T* from, int x0, int f
   }
 }
 
-/// fprop and dgrad. kSide: the number of taps of a row, which then have no dilation; 0: any.
+/// fprop and dgrad. If kSide is not 0, a row of the filter has kSide taps without a dilation; 0 stands for any filter.
 template <class T, int kVec, bool kBackward, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nhwc_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
@@ -148,8 +149,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// The sums of wgrad are `partial` (parts, filters, columns), whose columns are taps and, if there is a bias, its
-/// gradient. A thread has a row of taps or, without kSide, a tap.
+/// Stores the sums of wgrad in `partial` (parts, filters, columns). The columns are the taps and, if there is a bias,
+/// dbias. A thread sums a row of taps or, if kSide is 0, one tap.
 template <class T, int kVec, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nhwc_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
@@ -217,11 +218,11 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- NCHW ----
 
-/// The 4 x 4 pixels of a thread: the number of its plane in the block, and the first row in the band and column.
+/// The 4 x 4 pixels of a thread: the index t of their plane in the block, their first row in the band and first column.
 struct PlanePixels {
   uint32_t t;
   int row, x0;
-  const float* from;  // the first element in shared memory that they read
+  const float* from;  // the first element in shared memory that these pixels read
 
   __device__ PlanePixels(const DepthwiseTiling& d, const float4* shared) {
     uint32_t strip = threadIdx.x, group = d.strips.split(strip);
@@ -232,18 +233,18 @@ struct PlanePixels {
   }
 };
 
-/// Copies the rows of `in` that a band reads to `shared`, with zeros for all that is not in an image. plane_of(t) is
-/// the t-th of `count` planes. All threads of a block call it.
+/// Copies the rows of `in` that a band reads to `shared`, with zeros outside of the image. plane_of(t) is the t-th of
+/// `count` planes. All threads of a block must call this.
 template <int kVec, class T, class PlaneOf>
 __device__ void load_planes(const DepthwiseTiling& d, const T* in, uint32_t band, uint32_t count,
                             const PlaneOf& plane_of, float4* shared) {
-  __syncthreads();  // others may still read `shared`
+  __syncthreads();  // other threads may still read `shared`
   for (uint32_t i = threadIdx.x; i < d.tile_planes * d.plane_step / 4; i += blockDim.x) shared[i] = float4{0, 0, 0, 0};
   __syncthreads();
   float* const to = reinterpret_cast<float*>(shared);
   const int spread = static_cast<int>(d.h.spread.divisor), spread_w = static_cast<int>(d.w.spread.divisor);
-  const int first_row =
-      static_cast<int>(band * d.row_groups.divisor * kPixels * d.h.stride.divisor) - d.h.padding;  // of a padded image
+  const int first_row = static_cast<int>(band * d.row_groups.divisor * kPixels * d.h.stride.divisor) -
+                        d.h.padding;  // in the padded image
   const int first = first_row > 0 ? static_cast<int>(d.h.spread.quotient(first_row)) : 0;
 #pragma unroll 4
   for (uint32_t i = threadIdx.x; i < count * d.rows.divisor * d.quads.divisor; i += blockDim.x) {
@@ -269,7 +270,8 @@ __device__ void load_planes(const DepthwiseTiling& d, const T* in, uint32_t band
   __syncthreads();
 }
 
-/// Calls f(p, r, line) for pixels' rows p and rows of taps r with the row that they read in shared memory at `from`.
+/// Calls f(p, r, line) for rows p of pixels and rows r of taps, where `line` is the row of shared memory at `from` that
+/// they read.
 template <int kSide, int kStride, class F>
 __device__ void for_lines(const float* from, int pitch, const F& f) {
   constexpr int kWidth = ((kPixels - 1) * kStride + kSide + 3) / 4 * 4;
@@ -285,7 +287,7 @@ __device__ void for_lines(const float* from, int pitch, const F& f) {
   }
 }
 
-/// fprop, and dgrad as fprop with reversed taps. kSide: of square filters without a dilation; 0: any.
+/// fprop, and dgrad as fprop with reversed taps. kSide: size of a square filter without a dilation; 0: any filter.
 template <class T, int kVec, bool kBackward, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nchw_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
@@ -299,7 +301,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (uint32_t m = 0; m < d.sums.divisor; ++m) {
     const T* const filter = weight + (channel * d.sums.divisor + m) * taps;
     const auto weight_of = [&](uint32_t tap) { return static_cast<float>(filter[kBackward ? taps - 1 - tap : tap]); };
-    float weights[kSide > 0 ? kSide : 1][kSide > 0 ? kSide : 1];  // which are loaded while the planes are
+    float weights[kSide > 0 ? kSide : 1][kSide > 0 ? kSide : 1];  // loaded while the planes are loaded
 #pragma unroll
     for (int r = 0; r < kSide; ++r)
 #pragma unroll
@@ -344,7 +346,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// A block has `tile_planes` filters; without kSide, one of their taps.
+/// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters.
 template <class T, int kVec, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nchw_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
@@ -359,7 +361,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (uint32_t item = begin; item < min(begin + d.split, all); ++item) {
     uint32_t band = item;
     const uint32_t first_plane = d.bands.split(band) * d.out_channels + first;
-    float gradients[kPixels][kPixels] = {};  // which are loaded while the planes are
+    float gradients[kPixels][kPixels] = {};  // loaded while the planes are loaded
     const int row = static_cast<int>(band * d.row_groups.divisor) * kPixels + at.row;
 #pragma unroll
     for (int p = 0; p < kPixels; ++p) {
@@ -420,7 +422,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- launch ----
 
-/// Calls f.template operator()<side, stride>() for the filters that the compiler knows, or with <0, 1>.
+/// Calls f.template operator()<side, stride>() for filters with a specialised kernel, and <0, 1> for other filters.
 template <class F>
 void visit_sides(const DepthwiseTiling& d, F&& f) {
   if (d.side == 0) return f.template operator()<0, 1>();

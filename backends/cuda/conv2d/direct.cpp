@@ -37,9 +37,10 @@ ConvPlan plan_direct_fprop(const ConvProblem& p) {
   const int of_thread = direct_rows(p);
   const int64_t size = p.w.shape[3], line = ceil_div(width, kStrip);
   const int64_t row_tiles = ceil_div(p.rows(), of_thread),
-                most = most_threads / row_tiles;  // the most strips of a block
+                most = most_threads / row_tiles;  // maximum number of strips of a block
   const int64_t columns = ceil_div(line, std::min(line, most)), strips = ceil_div(line, columns);
-  const int64_t least_bands = ceil_div(p.device.multiprocessors, columns * images * groups);  // a block for each
+  const int64_t least_bands =
+      ceil_div(p.device.multiprocessors, columns * images * groups);  // at least one block for each multiprocessor
   const int64_t tile_height =
       ceil_div(height, std::min(height, std::max(ceil_div(height, most / strips), least_bands)));
   const int64_t bands = ceil_div(height, tile_height);
@@ -48,8 +49,8 @@ ConvPlan plan_direct_fprop(const ConvProblem& p) {
 
   const int64_t of_tap = row_tiles * direct_weight_step(of_thread);
   const int64_t weight_pitch = of_tap + (of_tap >= 8 ? 4 : 0);               // keeps neighbouring taps in other banks
-  const int64_t quads = together * (tile_height + size - 1) * (strips + 1);  // of a channel
-  const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // of a channel and its weights
+  const int64_t quads = together * (tile_height + size - 1) * (strips + 1);  // quads of a channel
+  const int64_t bytes = 16 * quads + 4 * size * size * weight_pitch;         // bytes of a channel and its weights
   const int64_t chunks = ceil_div(p.depth_channels(), static_cast<int64_t>(kDirectBytes) / bytes);
   const int64_t of_chunk = ceil_div(p.depth_channels(), chunks);
 
@@ -93,21 +94,21 @@ int direct_wgrad_sizes(const ConvProblem& p) {
   return (p.channels() % 3 == 0 ? 4 : 6) + (along_filters ? 0 : 1);
 }
 
-/// Floats from line to line of x in shared memory, with the zeros beside each line.
+/// The distance in floats between rows of x in shared memory, which includes the zeros beside each row.
 uint32_t direct_wgrad_pitch(const ConvProblem& p) {
   const int64_t reach =
       std::max(p.geometry.padding[1] + p.x.shape[3], ceil_div(p.y.shape[3], 4) * 4 + p.w.shape[3] - 1);
   return u32(ceil_div(reach, 4) * 4);
 }
 
-/// The shared memory of each of `blocks` resident blocks of a multiprocessor. The system reserves some for each block.
+/// The maximum shared memory of a block if `blocks` blocks are resident. The system reserves some of it for each block.
 size_t shared_memory_of(const DeviceProperties& device, int blocks) {
   constexpr size_t system = 1024;
   return (device.shared_memory + system) / blocks - system;
 }
 
-/// Few channels, 3x3 or 5x5, no stride or dilation, no float64, and dy in whole aligned vectors along its rows or,
-/// where filters are innermost, along these.
+/// Returns true for few channels and 3x3 or 5x5 filters without stride and dilation, if the type is not float64 and dy
+/// consists of whole aligned vectors along its rows or, if filters are innermost, along filters.
 bool can_direct_wgrad(const ConvProblem& p) {
   constexpr int64_t most_channels = 6, most_filters = 128;
   const int64_t side = p.w.shape[2], filters = p.filters(), width = p.y.shape[3];
@@ -140,9 +141,9 @@ ConvPlan plan_direct_wgrad(const ConvProblem& p) {
   const size_t memory = shared_memory_of(p.device, sizes.blocks);
   tiling.pitch = direct_wgrad_pitch(p);
 
-  // Of the ways to divide the positions into tiles, take the one with the smallest tiles among those that cost at most
-  // 5 % more than the cheapest. With small tiles, what all blocks read at a time is close together. The cost is that of
-  // the slowest block in steps; a tile costs a quarter of a step besides its own steps.
+  // Chooses the division into the smallest tiles whose cost is at most 5 % above the minimum. With small tiles, the
+  // memory that all blocks read at the same time is close together. The cost is the number of steps of the slowest
+  // block, where each tile costs a quarter of a step more than its own steps.
   constexpr int64_t most_images = 16;
   int64_t rows_of_tile = 0;
   const auto cut = [&](int64_t images_of_tile, int64_t band) {
@@ -155,7 +156,7 @@ ConvPlan plan_direct_wgrad(const ConvProblem& p) {
     return fits ? static_cast<double>(ceil_div(tiling.tiles, resident)) * (tiling.steps + 0.25)
                 : std::numeric_limits<double>::infinity();
   };
-  std::vector<std::pair<int64_t, int64_t>> cuts;  // images of a tile, rows
+  std::vector<std::pair<int64_t, int64_t>> cuts;  // images of a tile, and rows of each of these images
   for (int64_t bands = height; bands > 0; --bands) cuts.emplace_back(1, ceil_div(height, bands));
   for (int64_t n = 2; n <= std::min(images, most_images); ++n) cuts.emplace_back(n, height);
   double least = std::numeric_limits<double>::infinity();
@@ -220,7 +221,7 @@ KernelWork work_of_direct(const ConvProblem& p) {
                      .multiply_adds = round_up(tiling.row_tiles * strips, int64_t{32}) * kStrip * plan.tile.rows * side,
                      .bytes = static_cast<int64_t>(plan.shared_bytes) / staged,
                      .elements = 4 * quads / side});
-  counter.add_tiles({.blocks = tiling.blocks * groups, .resident = 8, .steps = chunks});  // threads wait for each other
+  counter.add_tiles({.blocks = tiling.blocks * groups, .resident = 8, .steps = chunks});  // threads wait at barriers
   counter.add(kLaunches, 1);
   return counter.work();
 }

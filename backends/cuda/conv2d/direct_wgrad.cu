@@ -5,8 +5,9 @@
 // Grid: x = split-K blocks that share the tiles, y = tiles of channels x tiles of filters, z = groups.  Block: 128 to
 // 384 threads; a thread computes all R S sums of some filters and channels over 4 neighbouring pixels a step, and the
 // window of x that it loads for these pixels serves all of the sums.
-// Pipeline: dy and mask by cp.async, 1 or 2 steps ahead, each element for the thread that copied it, so that threads do
-// not wait for each other; the rows of x of a tile, with zeros for padding, double-buffered in shared memory.
+// Pipeline: dy and mask are copied by cp.async, 1 or 2 steps ahead; a thread reads only what it has copied itself, so
+// that threads do not wait for each other. The rows of x of a tile are double-buffered in shared memory, with zeros for
+// padding.
 // Deterministic: the sums of lanes and warps are added in a fixed order, and those of blocks by conv2d.cu.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/cp_async.cuh>

@@ -27,7 +27,7 @@ constexpr int kFewChannelStep = 16;  // pixels that a warp multiplies at a time
 
 /// The argument of the kernels: the tiles and the convolution.
 struct FewChannelArgs : FewChannelTiling {
-  ImplicitGemm g;  // of fprop, from x to y
+  ImplicitGemm g;  // describes fprop, from x to y
 
   /// A tile: its image, its first row and first pixel of y, and its number of pixels.
   struct Tile {
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kFewChannelBlocks)
         offsets[e] = args.g.weight_offset(0, args.g.place_of_tap(tap));
       }
 #pragma unroll
-      for (int j = 0; j < 4 * kGroups; ++j) {  // of the product's columns, a lane holds number `row`
+      for (int j = 0; j < 4 * kGroups; ++j) {  // a lane has column number `row` of each product
         const uint32_t filter = first_filter + j / 4 * kGroup + filter_of<T>(j % 4, row / 2, row % 2);
         const T* const from = weight + filter * args.g.weight.n;
         T elements[kOfWord];

@@ -12,9 +12,10 @@ namespace {
 constexpr ConvTile warps_tile(int y, int x) { return {y * kWarpRows, x * kWarpColumns}; }
 constexpr int warps_of(const ConvTile& tile) { return tile.rows / kWarpRows * (tile.columns / kWarpColumns); }
 
-/// Into how many parts to split sums of `steps` steps that `blocks` blocks compute, on a device that runs `resident`
-/// blocks at a time: the number for which the last block is done after the fewest steps, where starting and finishing a
-/// block counts as a few steps. Parts beyond max_waves waves would balance little more and take memory.
+/// Returns the number of parts into which to split sums of `steps` steps that `blocks` blocks compute, on a device that
+/// runs `resident` blocks at a time. With this number the last block ends after the fewest steps, where starting and
+/// finishing a block counts as a few steps. More parts than for max_waves waves would hardly improve the balance but
+/// take memory.
 int64_t balanced_splits(int64_t blocks, int64_t steps, int64_t resident) {
   constexpr int64_t overhead = 3, shortest = 4, max_waves = 4;
   const int64_t most = std::min(steps / shortest, max_waves * resident / blocks);
@@ -40,8 +41,8 @@ bool can_fprop(const ConvProblem& p) {
   return p.depth_channels() * static_cast<int64_t>(size_of(p.dtype)) % 16 == 0 && has_short_images(p);
 }
 
-/// Splits the sums of each phase into splits(blocks, steps) parts; a step is `of_step` channels of a tap. The workspace
-/// has space for the packed weights of any phase, then for its parts.
+/// Splits the sums of each phase into splits(blocks, steps) parts. A step consists of `of_step` channels of a tap. The
+/// workspace has space for the packed weights of the largest phase, followed by space for its parts.
 template <class F>
 void split_phases(const ConvProblem& p, int64_t of_step, ConvPlan& plan, F&& splits) {
   const int64_t groups = p.geometry.groups, rows = p.rows(), row_tiles = ceil_div(rows, plan.tile.rows);
@@ -92,12 +93,12 @@ ConvPlan plan_async_fprop(const ConvProblem& p) {
 
 int64_t wgrad_positions(const ConvProblem& p) { return p.y.shape[0] * p.y.shape[2] * p.y.shape[3]; }
 
-/// Tiles of dw, of all groups, with `columns` columns.
+/// The number of tiles of the gradients dw of all groups, each with `columns` columns.
 int64_t wgrad_tiles(const ConvProblem& p, const ConvTile& tile, int64_t columns) {
   return ceil_div(p.filters(), tile.rows) * ceil_div(columns, tile.columns) * p.geometry.groups;
 }
 
-/// As many splits as give each multiprocessor two blocks, each of at least 64 positions.
+/// The number of splits with which each multiprocessor gets two blocks, if each block has at least 64 positions.
 int64_t filling_splits(const ConvProblem& p, int64_t blocks) {
   constexpr int64_t waves = 2, shortest = 64;
   return std::clamp<int64_t>(std::min(waves * p.device.multiprocessors / blocks, wgrad_positions(p) / shortest), 1,
@@ -109,7 +110,7 @@ bool has_short_wgrad(const ConvProblem& p) {
   return p.x.numel() > 0 && p.y.span() < kShortSpan && p.x.span() + padding < kShortSpan;
 }
 
-/// dy has to consist of aligned vectors of four neighbouring pixels of one image.
+/// Returns true if, among other conditions, dy consists of aligned vectors of four neighbouring pixels of one image.
 bool can_async_wgrad(const ConvProblem& p) {
   const Strides& strides = p.y.strides;
   const bool has_vectors = strides[3] == 1 && strides[2] == p.y.shape[3] && p.y.shape[2] * p.y.shape[3] % 4 == 0 &&

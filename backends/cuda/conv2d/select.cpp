@@ -37,7 +37,7 @@ struct FamilyProblem {
 ConvChoice choose(const ConvProblem& p, const ConvFamily& family, uint32_t without) {
   if (p.is_empty()) return {&kImplicitGemmGeneric, 0, kImplicitGemmGeneric.plan(p)};
   ConvFamily::Candidate best;
-  bool is_last_resort = false;  // one of our kernels, where the user wants the library
+  bool is_last_resort = false;  // `best` is our own kernel although the user prefers cuDNN's
   family.for_candidates(
       p,
       [&](const ConvFamily::Candidate& each) {

@@ -5,7 +5,7 @@ namespace gradus::cuda_detail {
 namespace {
 
 constexpr int64_t kSwizzle = 1024;         // alignment of slots
-constexpr int64_t kMargin = 2 * kSwizzle;  // to align the first slot, and for the zeros in front of it
+constexpr int64_t kMargin = 2 * kSwizzle;  // for the alignment of the first slot and the zeros before it
 
 int64_t up(int64_t bytes) { return ceil_div(bytes, kSwizzle) * kSwizzle; }
 
@@ -80,7 +80,8 @@ std::optional<ConvPlan> plan_wgmma_wgrad(const ConvProblem& p) {
   if (tiling.slots < 2) return std::nullopt;
   const int64_t most =
       std::clamp<int64_t>(p.device.multiprocessors * tap_rows / (3 * chunks * groups), 1, tiling.tiles);
-  const int64_t splits = ceil_div(tiling.tiles, ceil_div(tiling.tiles, most));  // as few as have the same longest split
+  const int64_t splits =
+      ceil_div(tiling.tiles, ceil_div(tiling.tiles, most));  // the fewest with the same longest split
   const int64_t sums = groups * filters * chunks * tiling.line_bytes / 2 * 9;
   return ConvPlan{.tile = {static_cast<int>(filters), 3 * tap_rows * tiling.line_bytes / 2},
                   .split_k = u32(splits),
@@ -102,7 +103,8 @@ std::optional<ConvPlan> plan_ring(const ConvProblem& p) {
   return plan_wgmma_fprop(p, 32, line, 3);
 }
 
-/// Dense half types (fprop: also TF32) with at most 128 channels, which are innermost, 3x3, padding 1, no stride.
+/// Returns true for dense half types (fprop: also TF32) with at most 128 channels, which must be innermost, and for 3x3
+/// filters with padding 1 and no stride.
 bool can_wgmma(const ConvProblem& p) {
   constexpr int64_t most_channels = 128;  // the filters of more channels do not fit in shared memory
   // wgmma cannot transpose TF32 operands, as dgrad and wgrad need.

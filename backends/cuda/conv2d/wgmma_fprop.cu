@@ -26,7 +26,7 @@ struct FpropBarriers {
 /// The shared memory of a block: the filters of all chunks of channels, then the ring.
 template <class T, int kLineBytes, int kFilters>
 struct FpropShared {
-  static constexpr int kChannels = kLineBytes / sizeof(T), kFilterBytes = 9 * kFilters * kLineBytes;  // of a chunk
+  static constexpr int kChannels = kLineBytes / sizeof(T), kFilterBytes = 9 * kFilters * kLineBytes;  // per chunk
   uint32_t filters, ring, slot_bytes;
 
   __device__ FpropShared(const void* memory, const WgmmaTiling& tiling)

@@ -31,19 +31,20 @@ Im2colSize im2col_size(const ConvProblem& p) {
           0};
 }
 
-/// How blocks share the product: boxes of columns in a tile; blocks of a cluster and parts of dw, which split the
-/// depth; the number of clusters, and how many run at a time with one block on a multiprocessor.
+/// How blocks share the product: the number of boxes of columns in a tile; the numbers of blocks of a cluster and of
+/// parts of dw, both of which split the depth; the number of clusters, and of those that run at the same time if there
+/// is one block on each multiprocessor.
 struct Im2colShare {
   int64_t boxes = 1, cluster = 1, parts = 1, clusters = 0, at_once = 1;
   int64_t waves() const { return ceil_div(clusters, at_once); }
 };
-/// Returns the division with the least estimated time. Times are in KiB that a multiprocessor of an H200 loads
-/// meanwhile: 72 KiB are a microsecond, with one block or with two. A cluster runs on the multiprocessors of one GPC,
+/// Returns the division with the least estimated time. Times are measured in the KiB that a multiprocessor of an H200
+/// loads in that time: 72 KiB per microsecond, with one block or two. A cluster runs on the multiprocessors of one GPC,
 /// so only few large clusters run at a time. The blocks of a cluster add their sums through distributed shared memory;
 /// parts of dw go through global memory.
 Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
   constexpr int64_t clusters_of_132[kMaxIm2colCluster] = {132, 66, 39, 28, 21, 16, 14, 14}, most_parts = 16;
-  // What it costs to start and finish a tile with a box of columns, a cluster, each of its blocks, and parts of dw.
+  // Costs of starting and finishing a tile (per box of columns), a cluster, each block of a cluster, and parts of dw.
   constexpr int64_t box_kib = 54, cluster_kib = 54, block_kib = 18, parts_kib = 216;
   Im2colShare best;
   int64_t least_kib = std::numeric_limits<int64_t>::max();
@@ -62,7 +63,8 @@ Im2colShare share_im2col(const Im2colSize& size, int64_t multiprocessors) {
   return best;
 }
 
-/// Dense half types with channels innermost, filters up to 16x16, strides up to 2, padding smaller than the filter.
+/// Returns true for dense half types with channels innermost, filters up to 16x16, strides up to 2 and padding smaller
+/// than the filter.
 bool can_wgmma_im2col(const ConvProblem& p) {
   if (!suits_tma(p, true, false) || (p.is_wgrad() && p.bias)) return false;
   constexpr int64_t most_taps = 16, most_stride = 2;  // along an axis; TMA's offsets have few bits

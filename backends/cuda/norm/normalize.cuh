@@ -35,7 +35,7 @@ struct Parameter {
   using C = compute_t<T>;
   const void* data = nullptr;
   bool wide = false;
-  int64_t step = 0;  // from channel to channel
+  int64_t step = 0;  // distance between the elements of neighbouring channels
 
   explicit Parameter(const View& view)
       : data(view.data), wide(view.dtype == dtype_of<C>), step(view.ndim() > 1 ? view.strides[1] : 0) {}

@@ -193,10 +193,10 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
 
 namespace {
 
-constexpr int64_t kLongestSingle = 1024, kLongestVectorized = 8192;  // rows for whose threads there are kernels
+constexpr int64_t kLongestSingle = 1024, kLongestVectorized = 8192;  // longest rows that the kernels support
 
 int64_t element(const SoftmaxProblem& p) { return static_cast<int64_t>(size_of(p.dtype)); }
-// Elements of a load.
+// The number of elements that one load reads.
 int64_t width(const SoftmaxProblem& p) { return p.vectorized ? 16 / element(p) : 1; }
 
 SoftmaxPlan plan_lanes(const SoftmaxProblem& p) {

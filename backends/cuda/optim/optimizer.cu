@@ -39,7 +39,7 @@ struct TensorTable {
   };
   Tensor tensors[kMaxTensors];
   int count = 0;
-  uint32_t blocks = 0;  // of the grid
+  uint32_t blocks = 0;  // number of blocks of the grid
 
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};

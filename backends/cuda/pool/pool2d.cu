@@ -26,7 +26,7 @@ struct Pool {
   int H, W, P, Q;
   Pool2dGeometry window;
   Divisor stride_h, stride_w;
-  ImageVectors vectors;  // of the result, which is y or, in backward, dx
+  ImageVectors vectors;  // vectors of the result, which is y or, in backward, dx
 
   Pool(const Shape& image, const Shape& pooled, const Pool2dGeometry& window, const ImageVectors& vectors)
       : H(static_cast<int>(image[2])), W(static_cast<int>(image[3])), P(static_cast<int>(pooled[2])),
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
     const T* gradients = dy.plane(at);
     const int32_t* winners = indices.plane(at);
     at.row *= 2, at.column *= 2;
-    Vec<T, kVec> gradient[4];  // by window; all loads are in flight before the first result is used
+    Vec<T, kVec> gradient[4];  // one for each window; all loads are in flight before the first result is used
     Vec<int32_t, kVec> winner[4];
 #pragma unroll
     for (int window = 0; window < 4; ++window) {

@@ -80,8 +80,8 @@ void direct(const DirectArgs<T>& args) {
   }
 }
 
-/// P rows of g for F filters times `Terms` planes. Lanes from `left` on are outside the image; the values of the planes
-/// there must not contribute, not even as infinity times zero.
+/// Adds the products of P rows of g, for F filters, and `Terms` planes. Only `lanes` are inside the image; the planes'
+/// values in other lanes must not contribute, not even as infinity times zero.
 template <class T, int P, int R, int Terms, int F, class Some>
 inline __attribute__((always_inline)) void add_products(Vector<T> (&sum)[F][Terms][R], const T* g,
                                                         const DirectSumsArgs<T>& args, const T* const (&x)[Terms],

@@ -68,8 +68,8 @@ struct FilterTiles {
   int64_t source(int64_t tile) const { return depthwise ? first(tile) : group(tile) * channels; }
 };
 
-/// The axes of a convolution's result. Forward there is one, with all `size` elements. With `backward` the result is
-/// the gradient of the image, and there is one for each residue mod stride.
+/// Returns the axes of a convolution's result. In the forward pass there is one axis, with all `size` elements. With
+/// `backward` the result is the gradient of the image, and there is one axis for each residue modulo the stride.
 inline std::vector<WindowAxis> conv_axes(bool backward, const Conv2dGeometry& g, int axis, int64_t size, int64_t source,
                                          int64_t kernel) {
   const auto of = [&](auto make) {

@@ -12,10 +12,11 @@
 
 namespace gradus::openmp_detail::GRADUS_ISA {
 
-// Fewer rows than a tile of a packed product, since every row needs a pointer in a general register, and these are few.
+// A tile has fewer rows than one of a packed product, because each row needs a pointer in one of the few general
+// registers.
 constexpr int kPixelRows = kRegisters == 32 ? 8 : kTileRows;
 
-/// Prefetches one tile's share, if anything.
+/// Prefetches the share of one tile if `ahead` is not null.
 inline void fetch(FetchAhead* ahead) {
   if (!ahead) return;
   for (FetchAhead::Place& place : ahead->places) {

@@ -195,7 +195,7 @@ KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double d
 
 namespace {
 
-// Adds the transposition of a matrix in square blocks of vectors: their exchanges in registers, loads and stores.
+// Adds the work of transposing a matrix in square blocks of vectors: the exchanges in registers, the loads and stores.
 void add_transposition(KernelWork& work, const Registers& tile, int64_t rows, double steps, double times) {
   const auto vector = static_cast<double>(tile.vector), count = static_cast<double>(rows);
   const double blocks = std::ceil(count / vector) * std::ceil(steps / vector);

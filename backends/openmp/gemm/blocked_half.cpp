@@ -17,7 +17,8 @@ using namespace blocked_part;
 
 // Distance between rows of a block's sums. The padding puts rows in different sets of the first-level cache.
 int64_t sums_stride(const Cut& cut) { return slot_size(cut.columns) + 16; }
-// Scratch elements per thread for A's steps as floats. If `starts`, the same memory first holds a row of column biases.
+// The number of floats of scratch memory that a thread needs for A converted to floats. If `starts` is true, the same
+// memory first holds a row of column biases.
 int64_t floats_size(const Cut& cut, int64_t steps, bool starts) {
   return slot_size(std::max(cut.rows * steps, starts ? cut.columns : 0));
 }
@@ -155,8 +156,8 @@ GemmPlan plan_half(const GemmProblem& p) {
   return plan;
 }
 
-// Adds the conversion of `count` rows of A (columns of B), `width` at a time, for packing, by
-// HalfProduct::with_floats. Returns the stride along the depth and across it of what is then packed.
+// Adds the work of HalfProduct::with_floats, which converts `count` rows of A (columns of B), `width` at a time, before
+// they are packed. Returns the strides of the converted elements along the depth and across it.
 std::pair<int64_t, int64_t> add_conversion(KernelWork& work, const GemmProblem& p, bool pairs, double count,
                                            int64_t width, int64_t along, int64_t across) {
   const auto depth = static_cast<double>(p.depth);

@@ -69,8 +69,8 @@ constexpr auto run_combine = [](const KernelTable& table, const GemmPlan& plan, 
   with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.combine(wide); });
 };
 
-// Each chunk gets whole columns of C: at least `least_columns` of them and kLeastChunk multiply-adds, in multiples of
-// `step`.
+// Plans chunks of whole columns of C. A chunk has at least `least_columns` columns and kLeastChunk multiply-adds, and
+// its number of columns is a multiple of `step`.
 GemmPlan plan_of(const GemmProblem& p, int64_t least_columns, int64_t step) {
   const int64_t columns = std::max(ceil_div(kLeastChunk, p.rows * p.depth), least_columns);
   GemmPlan plan;
@@ -93,9 +93,10 @@ void for_panels(int64_t rows, int64_t most, bool halves, F&& f) {
   if (rows > 0) f(rows, 1);
 }
 
-// Indices of the other parts; `passes` are over a row of C (combine_rows), or are tiles of sums (row_dots).
+// Indices in kParts after those of gemm_part. A pass reads and writes a row of C (combine_rows), or is a tile of sums
+// (row_dots).
 enum Part : size_t { kBBytes = 5, kCVectors, kPasses, kPartialVectors, kSharedLines };
-// Conversions of half types: elements, and in kPartialHalves the vectors at the ends of rows that are not full.
+// Conversions of half types. They are counted in elements, but kPartialHalves in partial vectors at the ends of rows.
 enum HalfPart : size_t { kConverted = kSharedLines + 1, kGathered, kScattered, kPartialHalves };
 constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"loops", WorkLimit::loops},
@@ -112,7 +113,7 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"scattered"},
                                {"partial_halves"}}};
 
-// Adds what both algorithms have. The threads share the columns, in chunks of `grain`.
+// Adds the parts of the work that both algorithms have. The threads share the columns in chunks of `grain` columns.
 KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
   const int64_t chunks = ceil_div(p.columns, grain);
   const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
@@ -170,7 +171,7 @@ KernelWork combine_work(const GemmProblem& problem) {
       if (p.is_half() && p.columns % tile.vector > 0) work[kPartialHalves] += groups * depth;
       // A masked store does not forward to the next load of the same bytes.
       if (p.columns < tile.vector) work[kPartialVectors] += groups * rows * passes;
-      // Threads write to the same line where one's part of a row ends and the next one's begins.
+      // Two threads write to the same cache line where the chunk of one thread ends and that of the next begins.
       if (chunks > 1 && p.threads > 1 && p.rows > 1 && !aligned) work[kSharedLines] += groups * rows * passes;
       panels += groups;
     });

@@ -52,7 +52,7 @@ struct GemmPlan;
 /// Runs a plan; `packed` has a_size + b_size elements.
 template <class T>
 using GemmRun = void (*)(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T* packed);
-/// For each type; null if the algorithm does not support it.
+/// The functions that run a plan, one for each type; null if the algorithm does not support the type.
 struct GemmLaunch {
   GemmRun<float> f32 = nullptr;
   GemmRun<double> f64 = nullptr;
@@ -70,20 +70,21 @@ struct GemmLaunch {
 using GemmAlgorithm = KernelAlgorithm<GemmProblem, GemmPlan, GemmLaunch>;
 using GemmCandidate = KernelFamily<GemmAlgorithm>::Candidate;
 
-/// `small`, `blocked` and `few rows` in comments below are the algorithms that use a field; for others it is 0.
+/// If the comment of a field begins with `small`, `blocked` or `few rows`, only these algorithms use the field, and for
+/// other algorithms it is 0.
 struct GemmPlan {
   const GemmAlgorithm* algorithm = nullptr;  ///< null if the result is empty
   const char* implementation = "";           ///< the algorithm and the instruction set, for observers
   bool transposed = false;                   ///< C^T = B^T A^T is computed; the fields below describe that product
-  int64_t products_at_once = 1;    ///< products per parallel chunk; if all, they run one by one on all threads
+  int64_t products_at_once = 1;    ///< products per parallel chunk; if it is all, each product uses all threads
   int64_t grain = 0;               ///< few rows: columns per parallel chunk
   bool a_in_place = false;         ///< small, blocked: A is not packed
   bool b_in_place = false;         ///< blocked: columns of B that fill vectors are not packed
-  int64_t columns_in_place = 0;    ///< small: number of such columns
+  int64_t columns_in_place = 0;    ///< small: number of columns of B that are not packed
   int64_t a_size = 0, b_size = 0;  ///< small: elements of the packed operands
   int64_t columns_at_once = 0;     ///< blocked: columns of B packed at a time, a multiple of the tile's
   int64_t depth_at_once = 0;       ///< blocked: depth packed at a time, in elements or pairs
-  Cut cut = {}, last_cut = {};     ///< blocked: for columns_at_once columns of C, and for the remaining ones
+  Cut cut = {}, last_cut = {};     ///< blocked: blocks of columns_at_once columns of C, and of the remaining columns
   int64_t workspace_bytes = 0;     ///< scratch memory; an upper bound for blocked_pairs
 
   const char* reason() const { return algorithm ? algorithm->reason : ""; }
@@ -149,7 +150,7 @@ constexpr int64_t kDepthBlock = 384;
 /// Divides C into blocks for the threads and the second-level cache.
 Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile);
 
-/// Divides C where at most `most` columns of B are packed at a time. Returns the larger bytes(cut, columns) of the
+/// Divides C if at most `most` columns of B are packed at a time. Returns the maximum of bytes(cut, columns) over the
 /// parts.
 template <class Bytes>
 int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, Bytes bytes) {
@@ -197,8 +198,8 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
   return work;
 }
 
-/// Indices of the other parts of products by register tiles. kConverted and kPartialHalves count conversions of half
-/// types.
+/// Indices in kBlockedParts after those of gemm_part, for products by register tiles. kConverted and kPartialHalves
+/// count conversions of half types.
 namespace blocked_part {
 using namespace gemm_part;
 enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCopiedRows, kCBytes, kTiles, kDeepBytes };
@@ -219,10 +220,11 @@ inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multip
                                              {"gathered"},
                                              {"converted"},
                                              {"partial_halves"}}};
-/// The work of register tiles for `rows` by all columns of C. The depth has `steps`, in `depth_blocks` blocks.
+/// The work of the register tiles for `rows` rows and all columns of C. The depth has `steps` steps in `depth_blocks`
+/// blocks.
 KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks);
-/// Adds the packing of some rows of A (columns of B) with `steps` along the depth, `times` times. The strides are those
-/// of the operand along the depth and across it.
+/// Adds the work of packing `rows` rows of A (`columns` columns of B) with `steps` steps of the depth, `times` times.
+/// `along` and `across` are the operand's strides along the depth and across it.
 void add_packing_a(KernelWork& work, const GemmProblem& p, int64_t rows, double steps, int64_t along, int64_t across,
                    double times);
 void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, double steps, int64_t along, int64_t across,

@@ -52,7 +52,7 @@ void row_dots_tile(const GemmArgs<T, B>& args, int64_t row, int64_t column) {
   }
 }
 
-// As many rows of A as leave registers for four sums per row. A single row has eight sums.
+// Computes MR rows of C. Each row has four sums in registers; a single row has eight.
 template <class T, class B, int MR>
 void row_dots_panel(const GemmArgs<T, B>& args, int64_t row) {
   constexpr int kColumns = MR == 1 ? 8 : 4;

@@ -119,8 +119,9 @@ inline uint32_t lane_axes(const View& x, uint32_t axes, std::initializer_list<co
   return closer && cells.shape[cells.ndim - 1] >= 4 ? axes : 0;
 }
 
-/// Of `cells` cells, the number in a slab: those that differ only along the axes that are narrower in memory than the
-/// widest reduced axis. A slab contains whole outer elements: an image, or all images in batch norm.
+/// Returns how many of `cells` cells a slab has. The cells of a slab differ only along axes whose strides are smaller
+/// than the largest stride of a reduced axis. A slab contains whole outer elements: an image, or in batch norm all
+/// images.
 inline int64_t slab_of(const View& x, uint32_t axes, int64_t cells) {
   int64_t widest = 0;
   for (int i = 0; i < x.ndim(); ++i)

@@ -216,7 +216,7 @@ class NormalizeBackward {
   struct Coefficients {
     double a, b, c;
   };
-  // `sums` are those of the outer element, times the weight; w is the weight.
+  // `sums` are the sums of the outer element, multiplied by the weight w.
   Coefficients coefficients(const Statistics<C>& of, const Sums& sums, double w) const {
     const int64_t count = x_.numel() / numel_of(results_);
     const double n = static_cast<double>(count), s = of.scale;

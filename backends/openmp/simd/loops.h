@@ -106,7 +106,7 @@ template <int N, class F>
 void for_each_run(const StridedLoop<N>& loop, int64_t begin, int64_t end, F&& run) {
   if (begin >= end) return;
   const int inner = loop.ndim - 1;
-  int64_t place[kMaxDims] = {}, offsets[N] = {};  // of the next element
+  int64_t place[kMaxDims] = {}, offsets[N] = {};  // indices and offsets of the next element
   int64_t rest = begin;
   for (int axis = inner; axis >= 0; rest /= loop.shape[axis--]) {
     place[axis] = rest % loop.shape[axis];

@@ -1,10 +1,12 @@
 // The memory of the CPU: aligned blocks kept in size-class free lists.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
 #include <new>
+#include <utility>
 
 #include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
@@ -71,13 +73,13 @@ class CpuRuntime final : public DeviceRuntime {
   void* allocate(size_t bytes, const Stream&) override {
     if (bytes == 0) return nullptr;
     const int64_t limit = limit_.load(relaxed), held = allocated_.load(relaxed);
-    GRADUS_CHECK(bytes >= kLimit || held + static_cast<int64_t>(bytes) <= limit, OutOfMemoryError, "allocating ", bytes,
-                 " more bytes would exceed the limit of ", limit, " bytes set by set_memory_limit for the cpu: ", held,
-                 " are in tensors");
-    const size_t capacity = bytes < kLimit ? rounded(bytes) : bytes;
+    GRADUS_CHECK(limit == kNoMemoryLimit || std::cmp_less_equal(bytes, limit - held), OutOfMemoryError, "allocating ",
+                 bytes, " more bytes would exceed the limit of ", limit,
+                 " bytes set by set_memory_limit for the cpu: ", held, " are in tensors");
+    const size_t capacity = rounded(std::min(bytes, kLimit));  // no system has a block of kLimit bytes
     const int at = capacity <= kOwn ? own_shelf() : kShelves;
     Block* block = nullptr;
-    if (bytes < kLimit) {
+    {
       std::lock_guard lock(shelves_[at].mutex);
       Block*& list = shelves_[at].free[list_of(capacity)];
       if ((block = list)) list = block->next;
@@ -144,18 +146,15 @@ class CpuRuntime final : public DeviceRuntime {
 
   // Allocates a block from the C library. If that fails, it empties the cache and tries once more before it throws.
   Block* from_system(size_t capacity, size_t bytes, int shelf) {
-    auto ask = [&] { return capacity < kLimit ? std::aligned_alloc(kAlignment, capacity + kAlignment) : nullptr; };
+    auto ask = [&] { return std::aligned_alloc(kAlignment, capacity + kAlignment); };
     void* memory = ask();
-    if (!memory) {
-      empty_cache();
-      memory = ask();
-    }
+    if (!memory) empty_cache(), memory = ask();
     GRADUS_CHECK(memory, OutOfMemoryError, "cannot allocate ", bytes, " bytes on the cpu: ", allocated_.load(),
                  " are in tensors, ", reserved_.load(), " reserved, peak ", peak_allocated_.load(),
                  "; use a smaller batch or free tensors first");
     ++system_allocations_;
     add(reserved_, peak_reserved_, capacity);
-    return new (memory) Block{capacity, 0, nullptr, shelf};
+    return new (memory) Block{capacity, bytes, nullptr, shelf};
   }
 
   Shelf shelves_[kShelves + 1];  // the last one is shared by all threads

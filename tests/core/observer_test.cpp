@@ -36,7 +36,9 @@ TEST_CASE("events nest, and totals over leaves count each kernel once") {
   const View in = x;
   const MutableView out = y;
   Recorder recorder;
+  const double begin = observer_time();
   add_observer(&recorder);
+  CHECK_FALSE(innermost_event());
   {
     EventScope op("softmax");
     {
@@ -45,7 +47,10 @@ TEST_CASE("events nest, and totals over leaves count each kernel once") {
     }
     EventScope kernel("div", "openmp", "loops", {&in}, 32);
   }
+  CHECK_FALSE(innermost_event());
   remove_observer(&recorder);
+  CHECK_FALSE(observing());
+  const double end = observer_time();
   CHECK(recorder.begun == std::vector<std::string>{"softmax", "softmax", "exp", "div"});
   REQUIRE(recorder.ended.size() == 4);
   const ObservedEvent &exp = recorder.ended[0], &composite = recorder.ended[1], &op = recorder.ended[3];
@@ -60,7 +65,9 @@ TEST_CASE("events nest, and totals over leaves count each kernel once") {
   CHECK(op.kind == ObservedEvent::Kind::op);
   CHECK(op.depth == 0);
   CHECK(op.seconds >= composite.seconds);
-  CHECK(exp.start >= op.start);
+  CHECK(recorder.ended[2].depth == 1);
+  CHECK((begin <= op.start && op.start <= exp.start));
+  CHECK((exp.start + exp.seconds <= op.start + op.seconds && op.start + op.seconds <= end));
   int64_t flops = 0;
   for (const ObservedEvent& event : recorder.ended) flops += event.leaf ? event.flops : 0;
   CHECK(flops == 64);

@@ -1,3 +1,4 @@
+#include <chrono>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -111,6 +112,9 @@ TEST_CASE("the cpu allocator reuses freed blocks, counts bytes and aligns to 64 
   CHECK(stats.allocations == 3);
   CHECK(stats.system_allocations == 2);
   CHECK(stats.peak_allocated == 2 * 970);
+  cpu->free(b);
+  CHECK(cpu->allocate(965, {}) == b);
+  CHECK(cpu->memory_stats(0).peak_allocated == 2 * 970);
   cpu->free(a), cpu->free(b), cpu->free(nullptr);
   cpu->reset_peak_memory_stats(0);
   CHECK(cpu->memory_stats(0).peak_allocated == 0);
@@ -127,6 +131,7 @@ TEST_CASE("the cpu allocator rounds sizes above 4 KiB up to an eighth of the nex
     const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
     cpu->free(cpu->allocate(bytes, {}));
     CHECK(cpu->memory_stats(0).reserved == reserved);
+    CHECK(cpu->memory_stats(0).peak_allocated == static_cast<int64_t>(bytes));
     void* const again = cpu->allocate(static_cast<size_t>(reserved), {});  // has the same capacity
     CHECK(cpu->memory_stats(0).reserved == reserved);
     cpu->free(again);
@@ -137,8 +142,42 @@ TEST_CASE("the cpu allocator rounds sizes above 4 KiB up to an eighth of the nex
   }
 }
 
+TEST_CASE("the cpu allocator keeps free blocks of each capacity in a list of their own") {
+  const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
+  std::vector<size_t> capacities;
+  for (size_t capacity = 64; capacity <= 4096; capacity += 64) capacities.push_back(capacity);
+  for (size_t power = 4096; power < size_t{1} << 22; power *= 2)
+    for (size_t eighths = 9; eighths <= 16; ++eighths) capacities.push_back(power / 8 * eighths);
+  for (int round = 0; round < 2; ++round) {
+    for (size_t capacity : capacities) cpu->free(cpu->allocate(capacity, {}));
+    CHECK(cpu->memory_stats(0).system_allocations == static_cast<int64_t>(capacities.size()));
+  }
+  cpu->empty_cache();
+  CHECK(cpu->memory_stats(0).reserved == 0);
+}
+
+TEST_CASE("the cpu allocator gives free blocks above 1 MiB to any thread, smaller ones to the thread that made them") {
+  for (const size_t bytes : {size_t{1} << 10, size_t{1} << 20, (size_t{1} << 20) + 1}) {
+    INFO(bytes);
+    const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
+    for (int i = 0; i < 2; ++i) std::thread([&] { cpu->free(cpu->allocate(bytes, {})); }).join();
+    CHECK(cpu->memory_stats(0).system_allocations == (bytes <= size_t{1} << 20 ? 2 : 1));
+    cpu->empty_cache();
+  }
+}
+
+TEST_CASE("the cpu allocator returns its free blocks to the system before it reports that memory is out") {
+  const std::unique_ptr<DeviceRuntime> cpu = make_cpu_runtime();
+  cpu->free(cpu->allocate(1000, {}));
+  CHECK(cpu->memory_stats(0).reserved == 1024);
+  CHECK_THROWS_AS(cpu->allocate(size_t{1} << 61, {}), OutOfMemoryError);
+  const MemoryStats stats = cpu->memory_stats(0);
+  CHECK(stats.reserved == 0);
+  CHECK(stats.system_allocations == 1);
+}
+
 TEST_CASE("out of memory names the request and what is held") {
-  for (size_t bytes : {size_t{1} << 61, SIZE_MAX}) {
+  for (size_t bytes : {size_t{1} << 61, size_t{1} << 62, SIZE_MAX}) {
     CHECK_THROWS_AS(Storage::allocate(bytes, {}), OutOfMemoryError);
     CHECK_THROWS_WITH(Storage::allocate(bytes, {}), contains(std::to_string(bytes)) && contains("reserved"));
   }
@@ -167,9 +206,12 @@ TEST_CASE("the cpu runtime has one device, one stream and no graphs") {
   CHECK(cpu.new_stream(0) == cpu.current_stream(0));
   CHECK_FALSE(cpu.description(0).empty());
   const auto start = cpu.new_event(true), end = cpu.new_event(true);
-  start->record({}), end->record({});
+  start->record({});
+  std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  end->record({});
   CHECK(end->query());
-  CHECK(end->elapsed_ms(*start) >= 0);
+  CHECK(end->elapsed_ms(*start) >= 2);
+  CHECK(end->elapsed_ms(*start) < 60000);
   CHECK_FALSE(cpu.capturing());
   CHECK_THROWS_WITH(cpu.begin_capture(), contains("cuda"));
   CHECK_THROWS_AS(cpu.end_capture(), DeviceError);
@@ -184,7 +226,10 @@ TEST_CASE("tensors on the cpu hold no more than their limit") {
                                                           contains("set by set_memory_limit for the cpu"));
   }
   Storage::allocate(1000, Device());
+  CHECK_THROWS_WITH(Storage::allocate(SIZE_MAX, Device()), contains("would exceed the limit of "));
   CHECK_THROWS_WITH(set_memory_limit(Device(), 0), contains("must be positive, got 0 bytes"));
+  set_memory_limit(Device(), 1);
+  CHECK_THROWS_AS(Storage::allocate(2, Device()), OutOfMemoryError);
   set_memory_limit(Device(), kNoMemoryLimit);
   Storage::allocate(2000, Device());
 }

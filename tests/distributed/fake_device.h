@@ -91,6 +91,13 @@ class FakeEvent final : public Event {
   const std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+/// Counts its replays instead of running anything.
+class FakeGraph final : public CapturedGraph {
+ public:
+  void replay() override { ++replays; }
+  static inline int replays = 0;  // of all graphs
+};
+
 /// Two devices, "cuda:0" and "cuda:1".
 class FakeRuntime final : public DeviceRuntime {
  public:
@@ -159,7 +166,7 @@ class FakeRuntime final : public DeviceRuntime {
   void begin_capture() override { is_capturing() = true; }
   std::unique_ptr<CapturedGraph> end_capture() override {
     is_capturing() = false;
-    return nullptr;
+    return std::make_unique<FakeGraph>();
   }
   bool capturing() const override { return is_capturing() || is_recording(DeviceType::cuda); }
   /// Whether this thread is between begin_capture() and end_capture().

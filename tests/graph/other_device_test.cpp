@@ -164,6 +164,10 @@ TEST_CASE("a recording on another device keeps values from the host, and errors 
   CHECK_THAT(message_of([&] { ones({4}).to(kOther).add_(1); }), contains("'add_' at") && contains("from the host"));
   CHECK_THAT(message_of([&] { zeros({2}, TensorOptions(kFloat).device(Device(kCUDA, 1))); }),
              contains("'zeros' at") && contains("cuda:1, the recorded step is on cuda:0"));
+  const float number = 1;
+  const auto copy_to = [&](const Tensor& x) { return record_copy(x.data_ptr(), kOther, &number, kCPU, sizeof number); };
+  CHECK_FALSE(copy_to(before));
+  CHECK(message_of([&] { CHECK(copy_to(empty({1}, TensorOptions(kFloat).device(kOther)))); }) == "");
   graph::Recorder recorder;
   CHECK_THROWS_WITH(Storage::allocate_pinned(8), contains("page-locked memory cannot be part of a recorded step"));
 }
@@ -255,4 +259,68 @@ TEST_CASE("a recording on another device does not start within a capture and kno
   Tensor kept;
   graph::Graph graph = test::graph_of([&] { kept = empty({3}, TensorOptions(kFloat).device(kOther)); }, kOther);
   CHECK_THROWS_WITH(graph.check_released(), contains("an array of 12 bytes that the step made without computing"));
+}
+
+TEST_CASE("each replay of a captured graph has new draws, and only a complete capture is replayed") {
+  if (!other_backend()) return;
+  static int announced;
+  announced = 0;
+  on_capture([] { ++announced; });
+  Generator generator(3);
+  const GeneratorGuard guard(generator);
+  generator.next();
+  cuda::Graph graph;
+  CHECK_THROWS_WITH(graph.replay(), contains("nothing to replay"));
+  CHECK_THROWS_WITH(graph.capture_end(), contains("without capture_begin"));
+  const auto fails = [&] {
+    generator.next();
+    throw ValueError("not captured");
+  };
+  CHECK_THROWS_WITH(graph.capture(fails), contains("not captured"));
+  CHECK_FALSE(test::FakeRuntime::is_capturing());
+  CHECK_THROWS_WITH(graph.replay(), contains("nothing to replay"));
+  CHECK_FALSE(generator.next().device_offset);
+  CHECK(announced == 2);
+
+  const uint64_t* offset = nullptr;
+  graph.capture([&] {
+    CHECK(test::FakeRuntime::is_capturing());
+    CHECK_THROWS_WITH(graph.capture_begin(), contains("already holds a capture"));
+    generator.next();
+    cuda::Graph();  // a graph without a capture ends none
+    offset = generator.next().device_offset;
+  });
+  REQUIRE(offset);
+  CHECK(announced == 4);
+  CHECK_FALSE(test::FakeRuntime::is_capturing());
+  CHECK_FALSE(generator.next().device_offset);
+  CHECK_THROWS_WITH(graph.capture_begin(), contains("already holds a capture"));
+  CHECK_THROWS_WITH(graph.capture_end(), contains("without capture_begin"));
+  const uint64_t counted = replay_count();
+  const int replays = test::FakeGraph::replays;
+  for (uint64_t i = 0; i < 2; ++i) {
+    graph.replay();
+    runtime(DeviceType::cuda).synchronize(0);
+    CHECK(*offset == 3 + 2 * i);
+  }
+  CHECK(generator.offset() == 7);
+  CHECK(replay_count() == counted + 2);
+  CHECK(test::FakeGraph::replays == replays + 2);
+
+  graph.reset();
+  CHECK_THROWS_WITH(graph.replay(), contains("nothing to replay"));
+  graph.capture([&] { generator.next(); });
+  graph.replay();
+  CHECK(generator.offset() == 8);
+  {
+    cuda::Graph begun;
+    begun.capture_begin();
+    CHECK(test::FakeRuntime::is_capturing());
+  }
+  CHECK_FALSE(test::FakeRuntime::is_capturing());
+  cuda::Graph begun;
+  begun.capture_begin();
+  begun.reset();
+  CHECK_FALSE(test::FakeRuntime::is_capturing());
+  on_capture(nullptr);
 }

@@ -24,8 +24,8 @@ class NeedsWorkspace final : public BackendInterceptor<NeedsWorkspace> {
   }
 };
 
-/// The backend "naive", except that each call writes the number 5 to both ends of the operands that it writes, in no loop
-/// that a recording skips.
+/// The backend "naive", except that each call writes the number 5 to both ends of the operands that it writes, in no
+/// loop that a recording skips.
 class WritesEnds final : public BackendInterceptor<WritesEnds> {
  public:
   std::string_view name() const override { return "writes_ends"; }
@@ -223,4 +223,33 @@ TEST_CASE("values from the host stay constants of a graph when their arrays are 
   for (int i = 0; i < 100; ++i) others.push_back(full({3}, 9));
   executor.run();
   CHECK(y.equal(tensor({2.0f, 4.0f, 6.0f})));
+}
+
+TEST_CASE("observers see no kernels of a recording", "[recorder]") {
+  struct Kernels final : Observer {
+    Kernels() { add_observer(this); }
+    ~Kernels() override { remove_observer(this); }
+    void on_begin(const ObservedEvent& event) override { count += event.kind == ObservedEvent::Kind::kernel; }
+    int count = 0;
+  } kernels;
+  const Tensor x = randn({100});
+  x + 1;
+  CHECK(kernels.count > 0);
+  kernels.count = 0;
+  test::graph_of([&] { x + 1; });
+  CHECK(kernels.count == 0);
+}
+
+TEST_CASE("memory cannot be copied in a recording", "[recorder]") {
+  float numbers[2] = {1, 2};
+  DeviceRuntime& cpu = runtime(DeviceType::cpu);
+  {
+    graph::Recorder recorder;
+    CHECK(cpu.capturing());
+    CHECK_THROWS_WITH(cpu.copy(numbers, {}, numbers + 1, {}, 4, false), contains("a copy between devices"));
+    cpu.copy(numbers, {}, numbers + 1, {}, 0, false);
+  }
+  CHECK(numbers[0] == 1);
+  cpu.copy(numbers, {}, numbers + 1, {}, 4, false);
+  CHECK(numbers[0] == 2);
 }

@@ -25,6 +25,7 @@ ROOMS = {
     "core": "core ops autograd layers wrong_calls backends",
     "core/io": "io checkpoint data training inspect layers",
     "core/platform": "io core checkpoint training",
+    "core/runtime": "core graph autograd",
     "graph": "graph inspect training",
     "onnx": "onnx",
     "inspect": "inspect",

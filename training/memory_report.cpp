@@ -36,8 +36,9 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
   }
   uintptr_t reached = 0;
   for (const auto& [begin, end] : blocks) {
-    if (end > reached) bytes += static_cast<int64_t>(end - std::max(begin, reached));
-    reached = std::max(reached, end);
+    const uintptr_t from = std::max(begin, reached);
+    reached = std::max(from, end);
+    bytes += static_cast<int64_t>(reached - from);
   }
   return bytes;
 }
@@ -174,7 +175,6 @@ double flops_of(const graph::Call& call) {
       written += numel(i);
       if (result == 0) result = i;
     }
-  if (call.operands.size() < 2 || call.operands[0].layout.ndim() == 0) return written;
   if (name == "matmul" || name == "linear") return 2 * numel(result) * last(0);
   if (name == "conv2d" || name == "conv2d_bias_relu")
     return 2 * numel(result) * numel(1) / static_cast<double>(std::max<int64_t>(call.operands[1].layout.shape[0], 1));
@@ -283,7 +283,7 @@ MemoryReport report_of_step(const nn::AnyModule& model, const Shape& input_shape
   report.gradients = bytes_of(slots);
   report.parameters = bytes_of(held);
   report.buffers = bytes_of(model.ptr()->buffers());
-  report.inputs = bytes_of({before.x, before.target});
+  report.inputs = bytes_of({before.target, before.x});
   report.optimizer_state = before.state ? before.state->bytes() : 0;
   Recorded recorded = record(model, before, optimizer, options);
   report.optimizer_state += before.half_copies.bytes();

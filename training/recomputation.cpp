@@ -1,6 +1,7 @@
 #include <gradus/training/recomputation.h>
 
 #include <algorithm>
+#include <limits>
 
 #include <gradus/layers/module/containers.h>
 
@@ -52,12 +53,10 @@ class Model {
 
  private:
   void collect(const std::string& path, const std::shared_ptr<nn::Module>& module) {
-    if (auto* sequential = module->as<nn::SequentialImpl>()) {
-      if (!sequential->is_empty()) sequentials.emplace_back(path, sequential->size());
-      return;
-    }
-    if (!path.empty()) return others.push_back(path);
-    for (const auto& child : module->named_children()) collect(child.key(), child.value());
+    if (auto* sequential = module->as<nn::SequentialImpl>()) sequentials.emplace_back(path, sequential->size());
+    else if (!path.empty()) others.push_back(path);
+    else
+      for (const auto& child : module->named_children()) collect(child.key(), child.value());
   }
 
   const nn::AnyModule& model_;
@@ -66,20 +65,14 @@ class Model {
   const PlanOptions& options_;
 };
 
-bool overlap(const RecomputedPart& a, const RecomputedPart& b) {
-  return a.module == b.module && (a.end == 0 || (a.begin < b.end && b.begin < a.end));
-}
-bool contains(const RecomputedPart& a, const RecomputedPart& b) {
-  return a.module == b.module && a.begin <= b.begin && b.end <= a.end;
-}
-
 /// Adds a part to the chosen parts and removes the chosen parts within it. Returns nothing if the part overlaps a
 /// chosen part that is not within it.
 std::optional<Parts> with(const Parts& chosen, const RecomputedPart& part) {
   Parts result;
   for (const RecomputedPart& other : chosen) {
-    if (!overlap(part, other)) result.push_back(other);
-    else if (!contains(part, other)) return std::nullopt;
+    const bool overlaps = other.module == part.module && other.begin < part.end && part.begin < other.end;
+    if (!overlaps) result.push_back(other);
+    else if (other.begin < part.begin || part.end < other.end) return std::nullopt;
   }
   result.push_back(part);
   return result;
@@ -141,14 +134,14 @@ Parts recompute_all(const PlannedModel& model, const Shape& input_shape, optim::
   for (const std::string& module : reported.others) reported.add_if_it_saves({module}, others);
   size_t most = 1;
   for (const auto& [module, size] : reported.sequentials) most = std::max(most, size);
-  int64_t least = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
   for (size_t runs = 1; runs <= most; ++runs) {
     Parts parts = others;
     for (const auto& [module, size] : reported.sequentials)
       for (size_t i = 0, count = std::min(runs, size); i < count; ++i)
         parts.push_back({module, i * size / count, (i + 1) * size / count});
     const int64_t peak = reported.report_with(parts).peak;
-    if (!best.empty() && peak >= least) continue;
+    if (peak >= least) continue;
     least = peak;
     best = std::move(parts);
   }

@@ -287,8 +287,7 @@ StaticStep::RecordedGraph* StaticStep::recording_of(const TensorList& batch) {
   if (!is_valid(**known)) {
     if (last_ == (*known)->executor.get()) last_ = nullptr;
     recordings_.erase(known);
-    eager_steps_ = warm_up_ - 1;  // the next step is eager and creates the state that the recording after it needs
-    return nullptr;
+    return nullptr;  // this step is eager and creates the state that the recording of the next step needs
   }
   if (!has_current_options(**known)) *known = record_graph(batch);
   return known->get();

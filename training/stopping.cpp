@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cmath>
 #include <csignal>
-#include <limits>
 
 #include <gradus/autograd/ops/creation.h>
 #include <gradus/core/platform/process.h>
@@ -16,9 +15,7 @@ namespace gradus::training {
 
 static const std::string kModel = "model.";
 
-double detail::worst_figure(Mode mode) {
-  return std::numeric_limits<double>::infinity() * (mode == Mode::min ? 1 : -1);
-}
+double detail::worst_figure(Mode mode) { return mode == Mode::min ? INFINITY : -INFINITY; }
 
 bool detail::is_better(Mode mode, double figure, double best, double min_delta) {
   return mode == Mode::min ? figure < best - min_delta : figure > best + min_delta;
@@ -79,15 +76,18 @@ void EarlyStopping::load_state_dict(const nn::StateDict& state) {
 
 namespace {
 
-constexpr int kSignals[2] = {SIGINT, SIGTERM};
+struct CaughtSignal {
+  int number;
+  struct sigaction before;  // what the signal did before; the handler and the destructor restore it
+} caught_signals[] = {{SIGINT, {}}, {SIGTERM, {}}};
 std::atomic<int> received{0};
 static_assert(std::atomic<int>::is_always_lock_free);  // a signal handler must not wait for a lock
 bool alive = false;
-struct sigaction before[2];  // what the signals did before; the handler and the destructor restore it
 
 // Uses only functions that are allowed in a signal handler: sigaction, lock-free atomics and write_to_stderr.
 void on_signal(int number) {
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);  // the next signal has its usual effect
+  for (const CaughtSignal& caught : caught_signals)
+    sigaction(caught.number, &caught.before, nullptr);  // the next signal has its usual effect
   received.store(number);
   platform::write_to_stderr("\nfinishing this step; interrupt again to quit immediately\n");
 }
@@ -98,20 +98,20 @@ Interrupt::Interrupt() {
   GRADUS_CHECK(!alive, ValueError, "there already is an Interrupt: only one can catch the process's signals");
   alive = true;
   received.store(0);
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], nullptr, &before[i]);
-  for (int i = 0; i < 2; ++i) {
-    if (before[i].sa_handler == SIG_IGN) continue;
+  for (CaughtSignal& caught : caught_signals) sigaction(caught.number, nullptr, &caught.before);
+  for (const CaughtSignal& caught : caught_signals) {
+    if (caught.before.sa_handler == SIG_IGN) continue;
     struct sigaction action = {};
     action.sa_handler = &on_signal;
     action.sa_flags = SA_RESTART;  // system calls that the signal interrupts continue
     sigemptyset(&action.sa_mask);
-    for (int other : kSignals) sigaddset(&action.sa_mask, other);
-    sigaction(kSignals[i], &action, nullptr);
+    for (const CaughtSignal& other : caught_signals) sigaddset(&action.sa_mask, other.number);
+    sigaction(caught.number, &action, nullptr);
   }
 }
 
 Interrupt::~Interrupt() {
-  for (int i = 0; i < 2; ++i) sigaction(kSignals[i], &before[i], nullptr);
+  for (const CaughtSignal& caught : caught_signals) sigaction(caught.number, &caught.before, nullptr);
   alive = false;
 }
 

@@ -228,6 +228,7 @@ TEST_CASE("a checkpoint file of another kind of run is refused and changes nothi
   SECTION("files that are no checkpoints") {
     save_safetensors(*other.net, path);
     refused(contains("contains tensors but is not a checkpoint"));
+    CHECK_THROWS_WITH(Checkpoint::values_of(path), contains("contains tensors but is not a checkpoint"));
     std::filesystem::remove(path);
     CHECK_THROWS_AS(run.checkpoint.load(path), IoError);
     refused(contains("No such file"));
@@ -244,6 +245,9 @@ TEST_CASE("a checkpoint file of another kind of run is refused and changes nothi
     save_again();
     CHECK_THROWS_AS(run.checkpoint.load(path), IoError);
     refused(contains("written by gradus 99.1.0, this is gradus " + version()));
+    CHECK(Checkpoint::values_of(path)["step"] == "3");
+    const io::Bytes bytes = io::read_file(path);
+    CHECK_THROWS_WITH(run.checkpoint.from_bytes(bytes), contains("bytes of another process") && contains("99.1.0"));
     file.metadata["gradus:checkpoint"] = "2";
     save_again();
     refused(contains("has layout 2") && contains("reads layout 1"));
@@ -258,6 +262,13 @@ TEST_CASE("a checkpoint file of another kind of run is refused and changes nothi
     file.tensors["extra.weight"] = zeros({1}).array();
     io::save_safetensors(path, {file.tensors.begin(), file.tensors.end()}, file.metadata);
     refused(contains("this run has no tensor 'extra.weight'"));
+    for (const char* name : {"own.extra", "loss sum.extra"}) {
+      other.checkpoint.save(path);
+      io::Safetensors with_extra = io::load_safetensors_with_metadata(path);
+      with_extra.tensors[name] = zeros({1}).array();
+      io::save_safetensors(path, {with_extra.tensors.begin(), with_extra.tensors.end()}, with_extra.metadata);
+      refused(contains("the state has 1 entries that this"));
+    }
   }
   SECTION("every truncation") {
     other.checkpoint.save(path);
@@ -282,6 +293,33 @@ TEST_CASE("invalid names of parts, values and settings are refused", "[checkpoin
   CHECK_THROWS_WITH(checkpoint.add("", x), contains("needs a name"));
   CHECK_THROWS_WITH(checkpoint.value("step", step), contains("already has a value 'step'"));
   CHECK_THROWS_AS(checkpoint.setting("lr", 0.2), ValueError);
+  CHECK_THROWS_WITH(checkpoint.setting("", 1), contains("needs a name"));
+}
+
+TEST_CASE("a value that cannot be read leaves all values as they were", "[checkpoint]") {
+  const test::TemporaryDirectory directory;
+  int count = 3;
+  bool is_last = true;
+  std::string text = "perhaps";
+  Checkpoint().value("count", count).value("is last", text).save(directory.file("values"));
+  count = 4;
+  Checkpoint checkpoint;
+  checkpoint.value("count", count).value("is last", is_last);
+  CHECK_THROWS_WITH(checkpoint.load(directory.file("values")), contains("value 'is last' is not a number of its type"));
+  CHECK(count == 4);
+  CHECK(is_last);
+}
+
+TEST_CASE("the bytes of a checkpoint have the content of its file", "[checkpoint]") {
+  int count = 3;
+  Tensor x = arange(4);
+  Checkpoint checkpoint;
+  checkpoint.add("x", x).value("count", count);
+  const std::vector<std::byte> bytes = checkpoint.to_bytes();
+  x.zero_(), count = 0;
+  checkpoint.from_bytes(bytes);
+  CHECK(count == 3);
+  CHECK(x.equal(arange(4)));
 }
 
 TEST_CASE("classes of a user can be parts of a checkpoint", "[checkpoint]") {

@@ -53,6 +53,40 @@ TEST_CASE("the first signal is noted, the second ends the process", "[interrupt]
   CHECK(WTERMSIG(twice) == second);
 }
 
+TEST_CASE("an Interrupt says how to quit, and a later one starts without a signal", "[interrupt]") {
+  int pipe_ends[2];
+  REQUIRE(pipe(pipe_ends) == 0);
+  const int status = status_of([&] {
+    if (dup2(pipe_ends[1], STDERR_FILENO) < 0) _exit(1);
+    {
+      const Interrupt first;
+      raise(SIGTERM);
+    }
+    const Interrupt second;
+    _exit(second.requested() ? 2 : 0);
+  });
+  CHECK(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  char text[200] = {};
+  REQUIRE(close(pipe_ends[1]) == 0);
+  CHECK(read(pipe_ends[0], text, sizeof text - 1) > 0);
+  CHECK_THAT(text, gradus::test::contains("interrupt again to quit"));
+  close(pipe_ends[0]);
+}
+
+TEST_CASE("of two signals that arrive at the same time, one ends the process", "[interrupt]") {
+  const int status = status_of([] {
+    const Interrupt interrupt;
+    sigset_t both, before;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT), sigaddset(&both, SIGTERM);
+    sigprocmask(SIG_BLOCK, &both, &before);
+    raise(SIGINT), raise(SIGTERM);
+    sigprocmask(SIG_SETMASK, &before, nullptr);
+  });
+  CHECK(WIFSIGNALED(status));
+}
+
 TEST_CASE("after an Interrupt, signals do what they did before it", "[interrupt]") {
   const int status = status_of([] {
     { const Interrupt interrupt; }

@@ -38,6 +38,7 @@ TEST_CASE("a rotation keeps the latest checkpoint files and the best", "[rotatio
   CHECK(rotation.files() == std::vector<std::string>{folder + "/step-11.safetensors", folder + "/step-12.safetensors"});
   std::ofstream(folder + "/step-99x.safetensors") << "not one of ours";
   std::ofstream(folder + "/step-.safetensors") << "nor this";
+  std::ofstream(folder + "/step-99.txt") << "nor this";
   std::ofstream(folder + "/x") << "nor this";
 
   RotatedRun resumed;
@@ -75,4 +76,5 @@ TEST_CASE("a rotation with Mode::max keeps the file with the greatest figure", "
   CHECK(run.step == 2);
   training::Checkpoint other;
   CHECK_THROWS_AS(Rotation(other, "x", RotationOptions().keep_last(0)), ValueError);
+  CHECK_NOTHROW(Rotation(other, "x", RotationOptions().keep_last(1)));
 }

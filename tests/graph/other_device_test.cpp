@@ -324,3 +324,75 @@ TEST_CASE("each replay of a captured graph has new draws, and only a complete ca
   CHECK_FALSE(test::FakeRuntime::is_capturing());
   on_capture(nullptr);
 }
+
+TEST_CASE("a captured step is replayed for its batch size and captured again after changes") {
+  if (!other_backend()) return;
+  const Tensor w = ones({2}, TensorOptions(kFloat).device(kOther)).requires_grad_();
+  optim::SGD optimizer({w}, optim::SGDOptions(0.5));
+  int calls = 0;
+  bool fails = false;
+  training::CapturedStep step(
+      kOther, {&optimizer},
+      [&](const TensorList& batch) -> TensorList {
+        ++calls;
+        if (fails) throw ValueError("not captured");
+        REQUIRE(batch.size() == 1);
+        return batch;
+      },
+      training::CapturedStepOptions().warm_up(2));
+  test::FakeGraph::replays = 0;
+  // Runs a step and checks how often the function has been called and the graph has been replayed since the beginning.
+  const auto run = [&](int64_t size, int expected_calls, int expected_replays, bool is_captured) {
+    INFO("call " << expected_calls << ", replay " << expected_replays);
+    const Tensor x = randn({size});
+    CHECK(step({x})[0].cpu().equal(x));
+    CHECK(calls == expected_calls);
+    CHECK(test::FakeGraph::replays == expected_replays);
+    CHECK(step.captured() == is_captured);
+  };
+  const auto set_momentum = [&](double momentum) {
+    static_cast<optim::SGDOptions&>(optimizer.param_groups()[0].options()).momentum(momentum);
+  };
+  run(4, 1, 0, false);
+  run(4, 2, 0, false);
+  run(3, 3, 0, false);
+  run(4, 4, 0, false);
+  run(4, 5, 0, false);
+  run(4, 6, 1, true);  // two eager steps with batches of 4 have gone before
+  run(4, 6, 2, true);
+  run(3, 7, 2, true);
+  run(4, 7, 3, true);
+  optimizer.set_lr(0.25);
+  run(4, 7, 4, true);
+  set_momentum(0.5);
+  run(3, 8, 4, true);
+  run(4, 9, 5, true);
+  w.requires_grad_(false);
+  run(3, 10, 5, true);
+  run(4, 11, 5, false);
+  run(4, 12, 5, false);
+  run(4, 13, 6, true);
+  set_momentum(0.25);
+  fails = true;
+  CHECK_THROWS_WITH(step({randn({4})}), contains("not captured"));
+  CHECK_FALSE(step.captured());
+  fails = false;
+  run(4, 15, 6, false);
+  run(4, 16, 6, false);
+  run(4, 17, 7, true);
+  step.reset();
+  run(4, 18, 7, false);
+  step.give_up();
+  for (int i = 0; i < 4; ++i) run(4, 19 + i, 7, false);
+}
+
+TEST_CASE("a recorded step on another device detects autocast for it") {
+  if (!other_backend()) return;
+  nn::Linear layer(4, 4);
+  layer->to(kOther);
+  training::StaticStep step(kOther, {}, [&](const TensorList& batch) -> TensorList { return {layer(batch[0])}; });
+  const auto run = [&] { return step({ones({2, 4})})[0].dtype(); };
+  CHECK((run() == kFloat && run() == kFloat && step.executor()));
+  const amp::Autocast autocast(kCUDA, kBFloat16);
+  CHECK((run() == kBFloat16 && !step.executor()));
+}

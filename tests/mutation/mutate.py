@@ -35,7 +35,7 @@ ROOMS = {
     "layers": "layers ops wrong_calls torch_programs lenet",
     "optim": "optim training checkpoint torch_programs",
     "data": "data wrong_calls torch_programs",
-    "training": "training checkpoint torch_programs",
+    "training": "training checkpoint torch_programs graph",
     "distributed": "distributed training",
 }
 BOUND = 50  # per cent that a shard must kill: a lower score means that the tests of its room do not run as they should

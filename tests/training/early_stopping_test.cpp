@@ -42,6 +42,14 @@ TEST_CASE("training stops after epochs without improvement, with the best weight
     stopping.restore_best();
     CHECK(weight(net) == 3);
   }
+  SECTION("the first epoch is the best") {
+    EarlyStopping stopping(*net, EarlyStoppingOptions().patience(2));
+    CHECK(stop_at(net, stopping, {3, 4, 5}) == 2);
+    EarlyStopping resumed(*net, EarlyStoppingOptions().patience(2));
+    resumed.load_state_dict(stopping.state_dict());
+    resumed.restore_best();
+    CHECK(weight(net) == 0);
+  }
   SECTION("accuracies") {
     EarlyStopping stopping(*net, EarlyStoppingOptions().patience(1).mode(training::Mode::max));
     CHECK(stop_at(net, stopping, {0.5, 0.6, 0.7, 0.7}) == 3);
@@ -108,6 +116,10 @@ TEST_CASE("early stopping continues from a checkpoint", "[early_stopping]") {
       damaged.insert(name, full({}, count, dtype(kDouble)));
       CHECK_THROWS_WITH(resumed.load_state_dict(damaged), contains("has the count"));
     }
+  state = stopping.state_dict();
+  state.erase("epochs");
+  state.insert("epochs", full({}, 0x1p53, dtype(kDouble)));
+  CHECK_NOTHROW(EarlyStopping(*other).load_state_dict(state));
   state = stopping.state_dict();
   state.insert("other", zeros({}));
   CHECK_THROWS_WITH(resumed.load_state_dict(state), contains("EarlyStopping"));

@@ -65,6 +65,9 @@ void check_report(const benchmarks::Workload& workload, int64_t batch, ReportedR
   });
   const TensorList tensors = {rand(workload.input(batch)), randint(0, 10, {batch}, kLong)};
   step(tensors), step(tensors);
+  REQUIRE(step.executor());
+  CHECK(static_cast<int64_t>(step.executor()->plan().bytes) == report.static_arena);
+  CHECK(static_cast<int64_t>(step.executor()->plan().lower_bound) == report.static_lower_bound);
   CHECK(peak_of([&] { step(tensors); }) - before == report.static_peak + report.inputs);
 }
 
@@ -147,6 +150,17 @@ TEST_CASE("recomputation gives identical results and needs the reported memory",
     keep_all(net);
     CHECK(plan(net, shape, *optimizer, options).peak == kept.peak);
   }
+}
+
+TEST_CASE("the reported memory of a recorded step includes the constants that it keeps", "[plan]") {
+  const auto scale = [](const Tensor& x) { return x * tensor({1.0f, 2.0f, 3.0f, 4.0f}); };
+  benchmarks::Workload workload;
+  workload.name = "constant";
+  workload.input = [](int64_t batch) { return Shape{batch, 6}; };
+  workload.make = [&] {
+    return nn::AnyModule(nn::Sequential(nn::Linear(6, 4), nn::Functional(scale), nn::Linear(4, 10)));
+  };
+  check_report(workload, 3, ReportedRule::adamw, true);
 }
 
 TEST_CASE("recomputed steps need the reported memory, to the byte, eager and static", "[plan][accuracy]") {
@@ -259,6 +273,9 @@ TEST_CASE("memory reports of inference, of mixed precision, and the largest batc
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes) == 20);
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes - 1) == 19);
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, 1000) == 0);
+  for (const int axis : {-1, 4})
+    CHECK_THROWS_WITH(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes, PlanOptions().batch_axis(axis)),
+                      contains("largest_batch: an input of shape (1, 1, 28, 28) has no axis " + std::to_string(axis)));
 }
 
 TEST_CASE("a memory report estimates FLOPs from the shapes of the operands", "[plan]") {
@@ -267,12 +284,21 @@ TEST_CASE("a memory report estimates FLOPs from the shapes of the operands", "[p
   CHECK(forward_flops(nn::Linear(nn::LinearOptions(5, 7).bias(false)), {3, 5}) == 2 * (3 * 7) * 5);
   CHECK(forward_flops(nn::Conv2d(nn::Conv2dOptions(2, 5, {3, 4}).bias(false)), {4, 2, 8, 10}) ==
         2 * (4 * 5 * 6 * 7) * (2 * 3 * 4));
+  CHECK(forward_flops(nn::Conv2d(2, 5, 3), {4, 2, 8, 10}) == 2 * (4 * 5 * 6 * 8) * (2 * 3 * 3));
   CHECK(forward_flops(nn::Tanh(), {3, 5}) == 3 * 5);
+  CHECK(forward_flops(nn::Functional([](const Tensor& x) { return x + ones({3, 5}); }), {3, 5}) == 2 * 3 * 5);
 
   nn::Sequential net(nn::Linear(5, 7), nn::Tanh(), nn::Linear(7, 2));
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  const double of_loss = 3 * 2 + 1 + 1;  // cross_entropy writes the log-probabilities and two sums
+  CHECK(plan(net, {3, 5}, optimizer).forward_flops == forward_flops(net, {3, 5}) + of_loss);
   net->recompute_part(0, 2);
-  CHECK(plan(net, {3, 5}, optimizer).recomputed_flops == 2 * (3 * 7) * 5 + 3 * 7);
+  const MemoryReport report = plan(net, {3, 5}, optimizer);
+  CHECK(report.recomputed_flops == 2 * (3 * 7) * 5 + 3 * 7);
+  std::string recomputed;
+  for (const MemorySpan& span : report.timeline)
+    if (span.kind == MemoryKind::recomputed) recomputed += span.module + " " + span.op + ", ";
+  CHECK(recomputed == "0 linear, 1 tanh, ");
 }
 
 TEST_CASE("of buffers that are views, a memory report counts the bytes that they use", "[plan]") {
@@ -332,8 +358,13 @@ TEST_CASE("the parts of a reported step follow each other in time", "[plan]") {
   CHECK(report.backward_begin < report.step_begin);
   CHECK(report.step_begin <= report.end);
   CHECK(report.peak_time <= report.end);
+  // The results of Tanh and of the last layer, the logarithms of probabilities, the loss and its number of targets.
+  CHECK(report.activations == 4 * (3 * 7 + 3 * 2 + 3 * 2 + 1 + 1));
   int64_t at_peak = 0;
+  std::string forward;
   for (const MemorySpan& span : report.timeline) {
+    if (span.kind == MemoryKind::activations) forward += span.module + " " + span.op + ", ";
+    if (span.kind == MemoryKind::parameters) CHECK((span.begin == 0 && span.end == report.end));
     INFO(name(span.kind) << " of " << span.op);
     CHECK(span.begin < span.end);
     if (span.kind == MemoryKind::activations) CHECK(span.begin < report.backward_begin);
@@ -343,20 +374,67 @@ TEST_CASE("the parts of a reported step follow each other in time", "[plan]") {
     if (span.begin <= report.peak_time && report.peak_time < span.end) at_peak += span.bytes;
   }
   CHECK(at_peak == report.peak);
+  CHECK_THAT(forward, contains("0 linear, 1 tanh, 2 linear, "));
+}
+
+TEST_CASE("a memory report includes parameters that only the optimizer has, such as shards", "[plan]") {
+  const Tensor w = ones({7}).requires_grad_();
+  const nn::Sequential net(nn::Linear(5, 7), nn::Functional([w](const Tensor& x) { return x * w; }));
+  std::vector<Tensor> parameters = net->parameters();
+  parameters.push_back(w);
+  optim::SGD optimizer(parameters, optim::SGDOptions(0.1));
+  const MemoryReport report = plan(net, {3, 5}, optimizer);
+  CHECK(report.parameters == 4 * (7 * 5 + 7 + 7));
+  std::map<std::string, int64_t> gradients;
+  for (const MemorySpan& span : report.timeline)
+    if (span.kind == MemoryKind::gradients) gradients[span.op] += span.bytes;
+  CHECK(gradients == std::map<std::string, int64_t>{{"0.weight", 4 * 35}, {"0.bias", 4 * 7}, {"a shard", 4 * 7}});
+}
+
+TEST_CASE("a memory report counts gradients in the memory that they are bound to", "[plan]") {
+  const nn::Linear net(5, 7);
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  const MemoryReport before = plan(net, {3, 5}, optimizer);
+  const Tensor bucket = zeros({42});
+  net->weight.bind_grad(bucket.slice(0, 0, 35).view({7, 5}).array());
+  net->bias.bind_grad(bucket.slice(0, 35).array());
+  const MemoryReport bound = plan(net, {3, 5}, optimizer);
+  CHECK(bound.gradients == 4 * 42);
+  CHECK(before.gradients == 4 * 42);
+  const auto gradients = std::ranges::find(bound.timeline, MemoryKind::gradients, &MemorySpan::kind);
+  REQUIRE(gradients != bound.timeline.end());
+  CHECK((gradients->op == "buckets" && gradients->bytes == 4 * 42 && gradients->end == bound.end));
+}
+
+TEST_CASE("a memory report uses the loss, the target and the types of its options", "[plan]") {
+  const nn::Linear net(5, 2);
+  net->to(kDouble);
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  const auto loss = [](const Tensor& output, const Tensor& target) { return mse_loss(output, target); };
+  const MemoryReport report =
+      plan(net, {3, 5}, optimizer,
+           PlanOptions().loss(loss).target_shape(Shape{3, 2}).target_dtype(kDouble).input_dtype(kDouble));
+  CHECK(report.inputs == 8 * (3 * 5 + 3 * 2));
 }
 
 TEST_CASE("a memory report changes neither model nor optimizer", "[plan]") {
-  const auto train = [](bool reports) {
+  const bool is_mixed = GENERATE(false, true);
+  const auto options = is_mixed ? PlanOptions().autocast(kBFloat16) : PlanOptions();
+  const auto train = [&](bool reports) {
     manual_seed(9);
     ResNet18 net(ResNet18Options().width(8).dropout(0.1));
     optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));
     std::vector<Tensor> results;
     for (int i = 0; i < 2; ++i) {
       const auto may_report = [&] {
-        if (reports) plan(net, {2, 3, 16, 16}, optimizer);
+        if (reports) plan(net, {2, 3, 16, 16}, optimizer, options);
       };
       may_report();  // in the first iteration the optimizer has no state yet, in the second it has
-      const Tensor loss = cross_entropy(net(rand({2, 3, 16, 16})), tensor({1, 2}, kLong));
+      const Tensor loss = [&] {
+        std::optional<amp::Autocast> autocast;
+        if (is_mixed) autocast.emplace(kCPU, kBFloat16);
+        return cross_entropy(net(rand({2, 3, 16, 16})), tensor({1, 2}, kLong));
+      }();
       loss.backward();
       may_report();  // must keep the gradients
       optimizer.step();
@@ -374,8 +452,11 @@ TEST_CASE("a memory report changes neither model nor optimizer", "[plan]") {
 TEST_CASE("a memory report of a step that cannot be recorded is an error", "[plan]") {
   nn::Sequential net(nn::Linear(4, 2));
   optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
-  CHECK_THROWS_WITH(plan(net, {2, 4}, optimizer, PlanOptions().batch_axis(2)), contains("batch_axis"));
-  CHECK_THROWS_WITH(plan(nn::AnyModule(), {2, 4}, optimizer), contains("empty"));
+  for (const int axis : {-1, 2})
+    CHECK_THROWS_WITH(plan(net, {2, 4}, optimizer, PlanOptions().batch_axis(axis)), contains("batch_axis"));
+  optim::LBFGS without_rule(net->parameters());
+  CHECK_THROWS_WITH(plan(net, {2, 4}, without_rule), contains("has_rule"));
+  CHECK_THROWS_WITH(plan(nn::AnyModule(), {2, 4}, optimizer), contains("plan: the model is an empty"));
   CHECK_THROWS_WITH(recompute_all(nn::AnyModule(), {2, 4}, optimizer),
                     contains("recomputation: the model is an empty"));
   CHECK_THROWS_AS(plan(net, {2, 5}, optimizer), ShapeError);
@@ -445,4 +526,95 @@ TEST_CASE("recomputation selects disjoint parts that save the most bytes per FLO
     CHECK(chosen == parts);
   }
   CHECK(found == expected.size());
+}
+
+namespace {
+
+struct SinesImpl : nn::Module {
+  explicit SinesImpl(int count) : count(count) {}
+  Tensor forward(Tensor x) {
+    const auto frame = enter();
+    for (int i = 0; i < count; ++i) x = x.sin();  // keeps all inputs for the backward pass
+    return x;
+  }
+  int count;
+};
+using Sines = nn::ModuleHolder<SinesImpl>;
+
+struct StagesImpl : nn::Module {
+  nn::Sequential first = register_module("first", nn::Sequential(Sines(3), nn::Linear(6, 8), Sines(2)));
+  nn::Sequential second = register_module("second", nn::Sequential(nn::Linear(8, 16), Sines(4)));
+  nn::Sequential none = register_module("none", nn::Sequential());
+  Sines middle = register_module("middle", Sines(3));
+  nn::Linear head = register_module("head", nn::Linear(16, 4));
+  Tensor forward(const Tensor& x) {
+    const auto frame = enter();
+    return head(middle(second(first(x))));
+  }
+};
+
+}  // namespace
+
+TEST_CASE("recomputation selects the parts with the fewest FLOPs per byte that keep the budget", "[plan]") {
+  struct Choice {
+    int64_t saved;  // by these parts, in bytes of the peak
+    std::string parts;
+  };
+  struct Expected {
+    nn::AnyModule net;
+    std::vector<Choice> within;  // budgets that each choice keeps and the choice before it does not
+    Choice within_nothing, recompute_all;
+  };
+  const BackendGuard guard("naive");  // the naive backend needs the same scratch memory on every machine
+  const std::vector<Expected> nets = {
+      {nn::AnyModule(nn::Sequential(nn::Linear(6, 8), Sines(3), nn::Linear(8, 16), Sines(2), nn::Linear(16, 4))),
+       {{1024, " [1, 2)"}, {1280, " [1, 2) [3, 4)"}, {1536, " [0, 2)"}, {1792, " [3, 4) [0, 2)"}},
+       {1792, " [0, 2) [2, 4)"},
+       {1536, " [0, 2) [2, 5)"}},
+      {nn::AnyModule(nn::Sequential(nn::Linear(6, 8), Sines(2), nn::Linear(8, 16), Sines(3), nn::Linear(16, 4))),
+       {{256, " [3, 4)"}, {512, " [1, 2)"}, {768, " [3, 4) [1, 2)"}, {1024, " [0, 2)"}, {1280, " [2, 4) [0, 2)"}},
+       {1280, " [2, 4) [0, 2)"},
+       {1024, " [0, 2) [2, 5)"}},
+      {nn::AnyModule(
+           nn::Sequential(nn::Linear(6, 4), Sines(2), nn::Linear(4, 8), nn::Linear(8, 16), nn::Linear(16, 4))),
+       {{256, " [1, 2)"}, {512, " [0, 2)"}, {768, " [0, 3)"}},
+       {768, " [0, 3)"},
+       {512, " [0, 2) [2, 5)"}},
+      {nn::AnyModule(nn::Sequential(Sines(2), nn::Linear(6, 16), Sines(4), Sines(2), nn::Linear(16, 4))),
+       {{256, " [2, 4)"}, {2304, " [0, 1) [1, 3) [3, 5)"}},
+       {2304, " [0, 1) [1, 3) [3, 5)"},
+       {2304, " [0, 1) [1, 3) [3, 5)"}},
+      {nn::AnyModule(nn::Sequential(nn::Linear(6, 4), Sines(5), Sines(5))),
+       {{264, " [1, 3)"}, {1288, " [0, 1) [1, 2) [2, 3)"}},
+       {1288, " [0, 1) [1, 2) [2, 3)"},
+       {1288, " [0, 1) [1, 2) [2, 3)"}},
+      {nn::AnyModule(nn::ModuleHolder<StagesImpl>()),
+       {{3072, " second[1, 2)"},
+        {3328, " second[1, 2) middle"},
+        {3584, " second[1, 2) first[2, 3)"},
+        {3840, " second[1, 2) middle first[2, 3)"},
+        {4736, " second[0, 2) first[0, 3)"}},
+       {4736, " second[0, 2) first[0, 3)"},
+       {4736, " middle first[0, 3) second[0, 2)"}}};
+  for (const Expected& expected : nets) {
+    const nn::AnyModule& net = expected.net;
+    optim::SGD optimizer(net.ptr()->parameters(), optim::SGDOptions(0.1));
+    const auto peak = [&] { return plan(net, {16, 6}, optimizer).peak; };
+    const int64_t most = peak();
+    const auto check = [&](const Choice& choice, const std::vector<RecomputedPart>& parts) {
+      std::string chosen;
+      for (const RecomputedPart& part : parts) chosen += " " + part.str();
+      CHECK(chosen == choice.parts);
+      CHECK(most - peak() == choice.saved);
+    };
+    check({0, ""}, recompute_within(net, {16, 6}, optimizer, most));
+    int64_t saved_before = 0;
+    for (const Choice& choice : expected.within) {
+      check(choice, recompute_within(net, {16, 6}, optimizer, most - saved_before - 1));
+      check(choice, recompute_within(net, {16, 6}, optimizer, most - choice.saved));
+      saved_before = choice.saved;
+    }
+    check(expected.within_nothing, recompute_within(net, {16, 6}, optimizer, 0));
+    check(expected.recompute_all, recompute_all(net, {16, 6}, optimizer));
+  }
 }

@@ -237,6 +237,9 @@ TEST_CASE("perplexity is exp of the mean over all tokens", "[metrics]") {
   Perplexity uniform;
   uniform.update(cross_entropy(zeros({3, 7}), labels({1, 2, 3})), 3);
   CHECK(uniform.perplexity() == Approx(7));
+  uniform.reset();
+  uniform.update(cross_entropy(zeros({1, 5}), labels({2})), 1);
+  CHECK(uniform.perplexity() == Approx(5));
 }
 
 TEST_CASE("all_reduce gives all ranks the metrics of all", "[metrics]") {
@@ -267,8 +270,11 @@ TEST_CASE("all_reduce gives all ranks the metrics of all", "[metrics]") {
     own.top.all_reduce(group);
     own.area.all_reduce(group);
     own.perplexity.all_reduce(group);
-    RocArea none;
+    RocArea none, few;
     none.all_reduce(group);
+    if (group.rank() < 2) few.update(tensor({0.5}), labels({group.rank()}));  // no rank has more than one score
+    few.all_reduce(group);
+    if (few.area() != 0.5) throw ValueError("the area must be 0.5");
   });
   for (const Metrics& own : of_ranks) {
     CHECK(own.confusion.matrix().equal(whole.confusion.matrix()));

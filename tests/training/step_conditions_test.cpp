@@ -1,6 +1,11 @@
 // Tests that recorded steps detect changes after the recording: with the same change, eager and recorded training must
 // give identical results.
+#include <algorithm>
+#include <string_view>
+#include <thread>
+
 #include <gradus/gradus.h>
+#include <gradus/graph/executor.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
@@ -81,6 +86,8 @@ TEST_CASE("a recorded step detects changes between steps", "[static_step]") {
     static_cast<optim::AdamWOptions&>(run.optimizer.param_groups()[0].options()).weight_decay(0.3);
   });
   check_noticed("replaced numbers", [](ChangedTraining& run) { run.net->first->weight.set_data(full({8, 6}, 0.125)); });
+  check_noticed("a replaced buffer",
+                [](ChangedTraining& run) { run.net->norm->buffers()[0].set_data(full({8}, 0.25)); });
   check_noticed("numbers written in place", [](ChangedTraining& run) {
     const NoGradGuard no_grad;
     run.net->first->weight.mul_(2);
@@ -119,6 +126,15 @@ TEST_CASE("a recorded step detects changes of its thread's state", "[static_step
   CHECK(run() == kFloat);
 }
 
+TEST_CASE("a recorded step detects another option of its only module", "[static_step]") {
+  nn::LeakyReLU activation(0.5);
+  StaticStep step(kCPU, {}, [&](const TensorList& batch) -> TensorList { return {activation(batch[0])}; });
+  const auto run = [&] { return step({full({2}, -1.0f)})[0].clone(); };
+  CHECK((run().equal(full({2}, -0.5f)) && run().equal(full({2}, -0.5f)) && step.executor()));
+  activation->options.negative_slope(0.25);
+  CHECK(run().equal(full({2}, -0.25f)));
+}
+
 TEST_CASE("a recorded step detects another default dtype", "[static_step]") {
   StaticStep step(kCPU, {}, [](const TensorList&) -> TensorList { return {zeros({2})}; });
   const Tensor x = ones({2});  // keeps its dtype
@@ -152,6 +168,33 @@ TEST_CASE("evaluation between training steps does not discard the recording", "[
   CHECK(calls == 2);  // one call for the eager step, and one for the recording
 }
 
+TEST_CASE("a change of a module that its text does not show does not discard the recording", "[static_step]") {
+  struct CountedImpl : nn::Cloneable<CountedImpl> {
+    nn::Linear layer = register_module("layer", nn::Linear(6, 2));
+    int epoch = 0;
+    void reset() override {}
+    Tensor forward(const Tensor& x) {
+      const auto frame = enter();
+      return layer(x);
+    }
+  };
+  int calls = 0;
+  nn::ModuleHolder<CountedImpl> net;
+  optim::SGD optimizer(net->parameters(), optim::SGDOptions(0.1));
+  StaticStep step(kCPU, {&optimizer}, [&](const TensorList& batch) -> TensorList {
+    ++calls;
+    optimizer.zero_grad();
+    net(batch[0]).sum().backward();
+    optimizer.step();
+    return {};
+  });
+  for (int i = 0; i < 6; ++i) {
+    step({ones({3, 6})});
+    net->epoch = i / 2;
+  }
+  CHECK(calls == 2);
+}
+
 TEST_CASE("a layer that the step does not run may change without discarding the recording", "[static_step]") {
   struct IdleNetImpl : nn::Module {
     nn::Linear used = register_module("used", nn::Linear(6, 2)), idle = register_module("idle", nn::Linear(6, 2));
@@ -169,6 +212,7 @@ TEST_CASE("a layer that the step does not run may change without discarding the 
     optimizer.zero_grad();
     net(batch[0]).sum().backward();
     optimizer.step();
+    std::thread([&] { net->idle(ones({1, 6})); }).join();  // is not part of the step
     return {};
   });
   for (int i = 0; i < 6; ++i) {
@@ -206,6 +250,12 @@ TEST_CASE("recorded steps in mixed precision keep the half-precision copies of p
       if (i == 4) net->parameters()[0].mul_(2);
     }
     CHECK((step.executor() != nullptr) == recorded);
+    if (recorded) {  // in the forward pass of the linear layers, it converts only the input
+      const auto converts = [](const auto& call) {
+        return call->name == std::string_view("copy") && call->origin.op == "linear";
+      };
+      CHECK(std::ranges::count_if(step.executor()->graph().calls(), converts) == 1);
+    }
     return found;
   };
   const std::vector<Tensor> eager = results(false), replayed = results(true);

@@ -12,6 +12,7 @@
 #include <gradus/tests/onnx/exporting.h>
 
 using namespace gradus;
+using test::contains;
 using test::module_of;
 
 namespace {
@@ -342,10 +343,12 @@ TEST_CASE("each layer for onnxruntime", "[onnxruntime]") {
       net.module.ptr()->eval();
       CHECK_NOTHROW(
           export_onnx(net.module, input(1), folder / (net.name + ".onnx"), OnnxOptions().batch_axis(net.batch_axis)));
+      const auto file = test::ModelFile::read(folder / (net.name + ".onnx"));
       for (int64_t batch : {2, 5}) {
-        const Tensor x = input(batch);
+        const Tensor x = input(batch), y = net.module.forward(x);
+        CHECK(difference(file, {x}, {y}) == "");
         folder.save(net.name, batch, "input", x.array());
-        folder.save(net.name, batch, "output", net.module.forward(x).array());
+        folder.save(net.name, batch, "output", y.array());
       }
     }
   // Every layer must have a net here and be listed in docs/guide/export.md. Containers have no forward of their own.
@@ -378,9 +381,39 @@ TEST_CASE("outputs of a recorded pass may be views of its input, and two outputs
                   {"product", product.array()},
                   {"again", product.array()},
                   {"weight_again", weight.array()}};
-  CHECK_NOTHROW(graph::to_onnx(pass));
+  CHECK(difference(test::ModelFile(graph::to_onnx(pass)), {x}, {view, x * 2, x * 2, weight}) == "");
   graph::Recorder nothing;
   pass.graph = nothing.finish();
   pass.outputs.erase(pass.outputs.begin() + 1, pass.outputs.begin() + 3);
-  CHECK_NOTHROW(graph::to_onnx(pass));
+  CHECK(difference(test::ModelFile(graph::to_onnx(pass)), {x}, {view, weight}) == "");
+}
+
+TEST_CASE("two recordings of a pass must be of two batches", "[onnx]") {
+  const auto recorded = [](int64_t batch, size_t outputs = 1) {
+    graph::ForwardPass pass;
+    const Tensor x = ones({4, batch}), other = ones({2});
+    graph::Recorder recorder;
+    const Tensor y = x * 2;
+    pass.graph = recorder.finish();
+    pass.inputs = {{"x", x.array()}, {"other", other.array()}};
+    for (size_t i = 0; i < outputs; ++i) pass.outputs.emplace_back("y" + std::to_string(i), y.array());
+    return pass;
+  };
+  const auto dynamic = [&](int64_t batch, int64_t larger, int64_t axis = 1) {
+    return to_strings(test::ModelFile(graph::to_onnx(recorded(batch), recorded(larger), axis)).outputs);
+  };
+  CHECK(dynamic(2, 3) == std::vector<std::string>{"y0 (4, batch)"});
+  CHECK(dynamic(3, 5, -1) == std::vector<std::string>{"y0 (4, batch)"});
+  CHECK_THROWS_WITH(dynamic(1, 2), contains("needs a larger batch") && contains("got 1 and 2"));
+  CHECK_THROWS_WITH(dynamic(3, 3), contains("got 3 and 3"));
+  CHECK_THROWS_WITH(dynamic(3, 2), contains("got 3 and 2"));
+  CHECK_THROWS_WITH(dynamic(2, 3, 0), contains("got 4 and 4"));
+  CHECK_THROWS_WITH(dynamic(2, 3, 2), contains("2"));
+  const std::string same = "both recordings need the same inputs and outputs";
+  CHECK_THROWS_WITH(graph::to_onnx(recorded(2, 1), recorded(3, 2), 1), contains(same));
+  graph::ForwardPass one = recorded(2), larger = recorded(3);
+  one.inputs.pop_back();
+  CHECK_THROWS_WITH(graph::to_onnx(one, larger, 1), contains(same));
+  larger.inputs.clear(), one.inputs.clear();
+  CHECK_THROWS_WITH(graph::to_onnx(one, larger, 1), contains(same));
 }

@@ -212,19 +212,38 @@ std::string message_of(const std::function<Tensor(const Tensor&)>& f, const Tens
 TEST_CASE("an exported LeNet has the expected nodes", "[onnx]") {
   const nn::Sequential net = benchmarks::lenet();
   const ModelFile model = exported(nn::AnyModule(net), randn({1, 1, 28, 28}));
+  CHECK(model.ir_version == 8);
   CHECK(model.opset == 17);
+  CHECK(model.producer == "gradus");
+  CHECK(model.producer_version == version());
+  CHECK(model.graph == "forward");
   CHECK(model.ops() == std::vector<std::string>{"Conv", "Relu", "MaxPool", "Conv", "Relu", "MaxPool", "Reshape", "Gemm",
                                                 "Relu", "Gemm", "Relu", "Gemm", "Identity"});
-  CHECK(model.inputs == std::vector<std::string>{"input (batch, 1, 28, 28)"});
-  CHECK(model.outputs == std::vector<std::string>{"output (batch, 10)"});
+  CHECK(to_strings(model.inputs) == std::vector<std::string>{"input (batch, 1, 28, 28)"});
+  CHECK(to_strings(model.outputs) == std::vector<std::string>{"output (batch, 10)"});
   for (const auto& parameter : net->named_parameters()) {
     REQUIRE(model.weights.count(parameter.key()));
-    CHECK(model.weights.at(parameter.key()) == to_string(parameter.value().sizes()));
+    CHECK(model.weights.at(parameter.key()).equal(parameter.value()));
   }
   CHECK(model.nodes[0].inputs == std::vector<std::string>{"input", "0.weight", "0.bias"});
-  CHECK(net->is_training());
+  CHECK(model.nodes[0].name == "0/Conv_0");
+  CHECK_THAT(model.nodes[0].doc, contains("conv2d_relu of 0"));
+  CHECK(model.nodes.back().name == "output");
+  CHECK(model.nodes.back().doc.empty());
   const ModelFile fixed = exported(nn::AnyModule(net), randn({4, 1, 28, 28}), OnnxOptions().batch_axis(std::nullopt));
-  CHECK(fixed.inputs == std::vector<std::string>{"input (4, 1, 28, 28)"});
+  CHECK(to_strings(fixed.inputs) == std::vector<std::string>{"input (4, 1, 28, 28)"});
+}
+
+TEST_CASE("an export leaves the mode of each module as it was", "[onnx]") {
+  nn::Sequential inner(nn::Linear(3, 3), nn::Dropout()), net(inner, nn::Dropout(), nn::Linear(3, 2));
+  net->eval();
+  inner->train();
+  net[1]->train();
+  const ModelFile model = exported(nn::AnyModule(net), randn({2, 3}));
+  CHECK(model.ops() == std::vector<std::string>{"Gemm", "Gemm", "Identity"});
+  std::vector<bool> modes;
+  for (const auto& module : net->modules()) modes.push_back(module->is_training());
+  CHECK(modes == std::vector<bool>{false, true, true, true, true, false});
 }
 
 TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
@@ -247,7 +266,7 @@ TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
                                         return x.unsqueeze(1).expand({-1, 5, -1}).relu();
                                       }),
                                       randn({2, 3}));
-  CHECK(repeated.outputs == std::vector<std::string>{"output (batch, 5, 3)"});
+  CHECK(to_strings(repeated.outputs) == std::vector<std::string>{"output (batch, 5, 3)"});
 }
 
 TEST_CASE("errors of the export name operator and line", "[onnx]") {
@@ -265,6 +284,11 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
                     contains("'dropout' (dropout of noise, models_test.cpp:"));
   CHECK_THAT(message_of([](const Tensor& x) { return x * x.sum().item<float>(); }),
              contains("reading a number cannot be part"));
+  const test::TemporaryDirectory folder;
+  const std::string path = (folder.path() / "model.onnx").string();
+  CHECK_THROWS_WITH(export_onnx(nn::AnyModule(), ones({2, 3}), path), contains("needs a model and an input"));
+  CHECK_THROWS_WITH(export_onnx(nn::Linear(3, 2), Tensor(), path), contains("needs a model and an input"));
+  CHECK(!std::filesystem::exists(path));
 }
 
 TEST_CASE("models for onnxruntime", "[onnxruntime]") {
@@ -275,16 +299,18 @@ TEST_CASE("models for onnxruntime", "[onnxruntime]") {
     const nn::AnyModule model = c.make();
     shake(*model.ptr());
     export_onnx(model, c.input(1), folder / (c.name + ".onnx"), OnnxOptions().batch_axis(c.batch_axis));
-    const ModelFile file(folder / (c.name + ".onnx"));
-    CHECK(file.outputs == std::vector<std::string>{"output (batch, 10)"});
+    const ModelFile file = ModelFile::read(folder / (c.name + ".onnx"));
+    CHECK(to_strings(file.outputs) == std::vector<std::string>{"output (batch, 10)"});
     for (const auto& parameter : model.ptr()->named_parameters()) CHECK(file.weights.count(parameter.key()));
     const NoGradGuard no_grad;
     model.ptr()->eval();
     for (int64_t batch : {2, 5}) {
       const Tensor input = c.input(batch);
-      CHECK(model.forward(input).std(0).min().item<double>() > 1e-6);  // the output depends on the input
+      const Tensor output = model.forward(input);
+      CHECK(output.std(0).min().item<double>() > 1e-6);  // the output depends on the input
+      CHECK(difference(file, {input}, {output}) == "");
       folder.save(c.name, batch, "input", input.array());
-      folder.save(c.name, batch, "output", model.forward(input).array());
+      folder.save(c.name, batch, "output", output.array());
     }
   }
 }

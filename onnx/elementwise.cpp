@@ -65,13 +65,9 @@ Term with_alpha(const char* name, const Term& x, double alpha) {
 }
 
 const std::map<std::string_view, const char*> kUnaryNodes = {
-    {"abs", "Abs"},     {"acos", "Acos"}, {"acosh", "Acosh"},     {"asin", "Asin"},
-    {"asinh", "Asinh"}, {"atan", "Atan"}, {"atanh", "Atanh"},     {"cos", "Cos"},
-    {"cosh", "Cosh"},   {"erf", "Erf"},   {"exp", "Exp"},         {"hardswish", "HardSwish"},
-    {"log", "Log"},     {"neg", "Neg"},   {"relu", "Relu"},       {"reciprocal", "Reciprocal"},
-    {"sign", "Sign"},   {"sin", "Sin"},   {"sigmoid", "Sigmoid"}, {"sinh", "Sinh"},
-    {"sqrt", "Sqrt"},   {"tan", "Tan"},   {"tanh", "Tanh"},
-};
+    {"hardswish", "HardSwish"}, {"abs", "Abs"},   {"log", "Log"}, {"sign", "Sign"},      {"exp", "Exp"},
+    {"relu", "Relu"},           {"sin", "Sin"},   {"erf", "Erf"}, {"neg", "Neg"},        {"reciprocal", "Reciprocal"},
+    {"tanh", "Tanh"},           {"sqrt", "Sqrt"}, {"cos", "Cos"}, {"sigmoid", "Sigmoid"}};
 const std::map<std::string_view, const char*> kBinaryNodes = {
     {"add", "Add"},        {"sub", "Sub"},     {"mul", "Mul"},     {"div", "Div"},
     {"pow", "Pow"},        {"maximum", "Max"}, {"minimum", "Min"}, {"lt", "Less"},
@@ -152,9 +148,7 @@ const std::map<std::string_view, Term (*)(X a, X b)> kBinaryFormulas = {
 
 std::string Exporter::unary(UnaryOp op, const std::string& x, double a, double b) {
   if (const auto found = kUnaryNodes.find(name(op)); found != kUnaryNodes.end()) return node(found->second, {x});
-  const auto formula = kUnaryFormulas.find(name(op));
-  if (formula == kUnaryFormulas.end()) unsupported(name(op));
-  return formula->second(Term(this, x), a, b).name;
+  return kUnaryFormulas.at(name(op))(Term(this, x), a, b).name;
 }
 
 std::string Exporter::binary(BinaryOp op, const std::string& a, const std::string& b) {
@@ -164,10 +158,9 @@ std::string Exporter::binary(BinaryOp op, const std::string& a, const std::strin
     if (logical->first.starts_with("bitwise") && type_ != DType::boolean) unsupported("an operator on bits");
     return node(logical->second, {cast(a, type_, DType::boolean), cast(b, type_, DType::boolean)});
   }
-  const auto found = kBinaryNodes.find(name(op));
-  if (found == kBinaryNodes.end()) unsupported(name(op));
-  if (type_ != DType::boolean || op == BinaryOp::eq) return node(found->second, {a, b});
-  const std::string y = node(found->second, {cast(a, type_, DType::i32), cast(b, type_, DType::i32)});
+  const std::string operation = kBinaryNodes.at(name(op));
+  if (type_ != DType::boolean || op == BinaryOp::eq) return node(operation, {a, b});
+  const std::string y = node(operation, {cast(a, type_, DType::i32), cast(b, type_, DType::i32)});
   return is_predicate(op) ? y : cast(y, DType::i32, type_);
 }
 

@@ -155,7 +155,6 @@ void Exporter::max_pool() {
   }
   const std::string x = read("x");
   write("y", node("MaxPool", {x}, attributes));
-  if (!has("indices")) return;
   // ONNX's indices count through the whole tensor, those of gradus through one image. A second MaxPool node with two
   // outputs computes them; remove_unused() removes it if nothing reads the indices.
   const std::string places = model_.add(call_, "MaxPool", {x}, attributes, 2) + ".1";
@@ -292,7 +291,6 @@ void Exporter::lstm() {
   write("gates", "");
   write("hidden", node("Squeeze", {y, model_.add_sizes(1)}));
   // ONNX's LSTM outputs only the cell of the last step; the cells of other steps have no value in the model.
-  write("cells", "");
   values_.replace(operand("cells"), at_step("cells", reverse ? 0 : length - 1, 0, hidden),
                   node("Squeeze", {y + ".2", axis_0}));
 }

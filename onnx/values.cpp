@@ -53,8 +53,7 @@ bool overlap(const Region& a, const Region& b) {
     axes.push_back(axis);
     unit = std::gcd(unit, x.strides[at]);
   }
-  if (unit == 0) return true;
-  if (distance % unit != 0) return false;
+  if (unit > 0 && distance % unit != 0) return false;
   bool is_apart = false;
   for (int64_t axis : axes) {
     const int at = static_cast<int>(axis);
@@ -183,10 +182,8 @@ Region Values::with_part(const Call* call, Region region, const Operand& operand
   ViewChain part(model_, call, value, operand.layout.shape);
   part.reshape(ordered);
   part.transpose(back);
-  part.reshape(cut.sizes);
-  std::string whole;
+  std::string whole;  // has no value if the region or the part has none
   if (region.value.empty() || value.empty()) {
-    whole = "";  // the whole has no value if the region or the part has none
     if (value.empty()) region.call = call;
   } else if (is_block && !region.filled_with.empty()) {
     whole = model_.add(call, "Pad", {part.value(), model_.add_sizes(pads), region.filled_with});
@@ -237,9 +234,8 @@ void Values::define(const Array& array, const std::string& value) {
     if (!is_known) regions_[i].push_back(region);
   }
   if (is_used) return;
-  const auto [begin, end] = extent_of(StridedLayout(array));
-  buffers_.emplace_back(address + begin, static_cast<size_t>(end - begin)).external = true;
-  regions_.push_back({Region{-begin, StridedLayout(array), value, nullptr}});
+  buffers_.emplace_back(address, static_cast<size_t>(extent_of(StridedLayout(array)).end)).external = true;
+  regions_.push_back({Region{0, StridedLayout(array), value, nullptr}});
 }
 
 Operand Values::operand_of(const Array& array) const {
@@ -319,7 +315,7 @@ Region& Values::find(const Call* call, const Operand& operand) {
 /// If the parts are adjacent slices of an array along one axis, joins them into one value with a Concat node.
 void Values::concatenate(const Call* call, const Operand& operand, std::vector<size_t>& parts) {
   std::vector<Region>& regions = regions_[static_cast<size_t>(operand.buffer)];
-  std::ranges::sort(parts, [&](size_t a, size_t b) { return regions[a].offset < regions[b].offset; });
+  std::ranges::sort(parts, {}, [&](size_t part) { return regions[part].offset; });
   Region whole = regions[parts[0]];
   int axis = -1;
   Names values = {whole.value};

@@ -262,11 +262,77 @@ TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
   CHECK(ops([](const Tensor& x) { return x + x.mean({1}, true); }, {2, 3}) == Ops{"ReduceMean", "Add"});
   CHECK(ops([](const Tensor& x) { return cat({x, x.relu()}, 1).exp(); }, {2, 3}) == Ops{"Relu", "Concat", "Exp"});
   CHECK(ops([](const Tensor& x) { return x.clone().mul_(2).relu_(); }, {2, 3}) == Ops{"Mul", "Relu"});
+  // Simple nodes, where more general ones would give the same numbers.
+  CHECK(ops(
+            [](const Tensor& x) {
+              return x.index_select(1, tensor({0, 2}, kLong)).relu();
+            },
+            {2, 3}) == Ops{"Gather", "Relu"});
+  CHECK(ops([](const Tensor& x) { return pad(x, {1, 2}); }, {2, 3}) == Ops{"Pad"});
+  CHECK(ops([](const Tensor& x) { return x.isnan().to(kFloat); }, {2, 3}) == Ops{"IsNaN", "Cast"});
+  CHECK(ops([](const Tensor& x) { return x.clamp_min(0.5); }, {2, 3}) == Ops{"Clip"});
+  // Parts that are written in any order, or have different strides, are kept apart until a call reads both.
+  const auto of_two = [](int64_t start, int64_t middle, int64_t end, int64_t step, bool whole) {
+    return [=](const Tensor& x) {
+      const Tensor y = empty({x.size(0), 6}), second = y.slice(1, middle, 6, step);
+      second.copy_(x.slice(1, 0, second.size(1)).sin());
+      y.slice(1, start, end, step).copy_(x.slice(1, 0, y.slice(1, start, end, step).size(1)).exp());
+      return whole ? y.relu() : second.relu();
+    };
+  };
+  CHECK(ops(of_two(0, 3, 3, 1, true), {2, 3}) == Ops{"Sin", "Exp", "Concat", "Relu"});
+  CHECK(ops(of_two(0, 3, 3, 1, false), {2, 3}) == Ops{"Sin", "Relu"});
+  CHECK(ops(of_two(0, 1, 6, 2, false), {2, 3}) == Ops{"Sin", "Relu"});
+  CHECK(ops(
+            [](const Tensor& x) {
+              const Tensor y = empty({8}), a = x.sum(0), second = y.slice(0, 4, 8).view({2, 2});
+              y.slice(0, 0, 4).copy_(a.exp());
+              second.copy_(a.view({2, 2}).sin());
+              return second.relu();
+            },
+            {2, 4}) == Ops{"ReduceSum", "Reshape", "Sin", "Relu"});
+  const auto of_rows = [](const Tensor& x) {
+    const Tensor y = empty({4, 4}), a = x.sum(0).exp();
+    y.slice(0, 0, 1).copy_(a.slice(0, 0, 4).view({1, 4}));
+    y.slice(0, 1, 2).copy_(a.slice(0, 4, 8).view({1, 4}));
+    y.slice(0, 2, 4).copy_(a.slice(0, 8, 16).view({2, 4}));
+    return y.relu();
+  };
+  const auto of_column = [](const Tensor& x) {
+    return x.sum(0).view({4, 1}).gather(0, tensor({2, 1}, kLong).view({2, 1}));
+  };
+  CHECK(std::ranges::count(ops(of_column, {2, 4}), "Gather") == 1);
+  const auto of_halves = [](const Tensor& x) {
+    const Tensor y = empty({12}), a = x.sum(0).exp();
+    y.slice(0, 2, 4).copy_(a.slice(0, 2, 4)), y.slice(0, 5, 8).copy_(a.slice(0, 3, 6));
+    y.slice(0, 8, 12).copy_(a.slice(0, 0, 4));
+    return y.slice(0, 3, 8, 2).sum() * y.slice(0, 5, 12);
+  };
+  CHECK(std::ranges::count(ops(of_halves, {2, 6}), "Concat") == 1);
+  const Ops of_four_rows = ops(of_rows, {2, 16});
+  CHECK(std::ranges::count(of_four_rows, "Concat") == 1);
+  CHECK(std::ranges::count(of_four_rows, "Where") + std::ranges::count(of_four_rows, "Pad") == 0);
   const ModelFile repeated = exported(module_of([](const Tensor& x) {
                                         return x.unsqueeze(1).expand({-1, 5, -1}).relu();
                                       }),
                                       randn({2, 3}));
   CHECK(to_strings(repeated.outputs) == std::vector<std::string>{"output (batch, 5, 3)"});
+}
+
+TEST_CASE("layers become the ONNX operators of their name", "[onnx]") {
+  const ModelFile norm = exported(nn::AnyModule(nn::BatchNorm2d(3)), randn({1, 3, 4, 4}));
+  CHECK(norm.ops() == std::vector<std::string>{"BatchNormalization", "Identity"});
+  for (const char* name : {"weight", "bias", "running_mean", "running_var"}) CHECK(norm.weights.contains(name));
+  CHECK(exported(nn::AnyModule(nn::LayerNorm(nn::LayerNormOptions({4}))), randn({1, 3, 4})).ops() ==
+        std::vector<std::string>{"LayerNormalization", "Identity"});
+  const auto lstm = [](nn::LSTM layer) {
+    const auto names = exported(module_of([layer](const Tensor& x) mutable { return std::get<0>(layer(x)); }),
+                                randn({3, 1, 5}), OnnxOptions().batch_axis(1))
+                           .ops();
+    return std::ranges::count(names, "LSTM");
+  };
+  CHECK(lstm(nn::LSTM(5, 4)) == 1);
+  CHECK(lstm(nn::LSTM(nn::LSTMOptions(5, 4).proj_size(2))) == 0);
 }
 
 TEST_CASE("errors of the export name operator and line", "[onnx]") {
@@ -277,8 +343,39 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
              contains("does not scale with the batch"));
   CHECK_THAT(message_of([](const Tensor& x) { return x.size(0) == 2 ? x.relu() : x.exp(); }),
              contains("differs from the one with a batch of 3"));
-  CHECK_THAT(message_of([](const Tensor& x) { return x * static_cast<double>(x.size(0)); }),
+  CHECK_THAT(message_of([](const Tensor& x) { return x.relu() * static_cast<double>(x.size(0)); }),
+             contains("(mul") && contains("differs from the one with a batch of 3"));
+  CHECK_THAT(message_of([](const Tensor& x) {
+               return x + arange(x.size(0)).view({-1, 1, 1});
+             }),
              contains("differs from the one with a batch of 3"));
+  CHECK_THAT(message_of([](const Tensor& x) {
+               return x.size(0) == 2 ? x.reshape({-1}) : x.reshape({-1, 4});
+             }),
+             contains("the number of dimensions depends on the batch"));
+  CHECK_THAT(message_of([](const Tensor& x) { return scaled_dot_product_attention(x, x, x, {}, 0.5); }),
+             contains("attention with dropout"));
+  const auto changed = [](const std::function<void(const Tensor&)>& change) {
+    return message_of([change](const Tensor& x) {
+      const Tensor y = x.sum(0).exp();  // (3, 4)
+      return change(y), y * 2;
+    });
+  };
+  CHECK_THAT(changed([](const Tensor& y) { y.slice(0, 0, 1).uniform_(); }), contains("'uniform'"));
+  CHECK_THAT(changed([](const Tensor& y) { y.slice(0, 0, 1).view(kInt).add_(1); }),
+             contains("that holds another type"));
+  CHECK_THAT(changed([](const Tensor& y) { y.slice(0, 0, 1).view(kInt).zero_(); }),
+             contains("that holds another type"));
+  CHECK_THAT(changed([](const Tensor& y) {
+               y.view({12}).slice(0, 0, 10).view({2, 5}).mul_(2);
+             }),
+             contains("across the axes that it was written with"));
+  CHECK_THAT(message_of([](const Tensor& x) {
+               const Tensor y = empty({6});
+               y.slice(0, 0, 3).copy_(x.sum({0, 2}));
+               return y.slice(0, 3, 6) * 2;
+             }),
+             contains("that no call has written"));
   nn::Sequential net({{"noise", nn::Functional([](const Tensor& x) { return dropout(x, 0.5, true); })}});
   CHECK_THROWS_WITH(exported(nn::AnyModule(net), ones({2, 3})),
                     contains("'dropout' (dropout of noise, models_test.cpp:"));

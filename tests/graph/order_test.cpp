@@ -1,4 +1,6 @@
 // When passes move calls and let results overwrite operands, on steps of single calls of the backend.
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/platform/process.h>
 #include <gradus/graph/passes/passes.h>
 #include <gradus/tests/graph/support.h>
 
@@ -49,6 +51,44 @@ TEST_CASE("calls are reordered if that saves a twentieth of the memory", "[graph
   CHECK(is_reordered(90 * kLine, 10 * kLine));
   CHECK(is_reordered(95 * kLine, 5 * kLine));
   CHECK_FALSE(is_reordered(96 * kLine, 4 * kLine));
+}
+
+TEST_CASE("a call with a large workspace or result waits until others have released their memory", "[graph_passes]") {
+  constexpr int64_t kMiB = 1 << 18;  // elements
+  const Tensor x = randn({kMiB}), y = randn({64}), z = randn({4 * kMiB}), sum = zeros({1}), doubled = zeros({64});
+  const auto peak_after = [&](bool keeps_first) {
+    Tensor kept;
+    const auto keep = [&] {
+      kept = empty({4 * kMiB});
+      exp_into(z, kept);  // a result of 4 MiB
+    };
+    graph::Graph graph = graph_of([&] {
+      if (keeps_first) keep();
+      const Tensor a = empty({kMiB}), b = empty({2 * kMiB}), c = empty({64});
+      exp_into(x, a);
+      exp_into(y, c), copy_into(c, doubled);  // with a workspace of 3.5 MiB
+      copy_into(a.expand({2, kMiB}), b.view({2, kMiB}));
+      step_kernels().reduce(ReduceOp::sum, b.array(), 1, sum.array());
+      if (!keeps_first) keep();
+    });
+    for (const auto& call : graph.calls())
+      if (call->operands[0].layout.shape == Shape{64} && call->name == std::string_view("unary"))
+        call->scratch_bytes = 7 << 19;
+    graph.set_result(kept.array());
+    kept = Tensor();
+    const size_t before = graph::plan_memory(graph).bytes;
+    graph::order_for_memory(graph);
+    const size_t after = graph::plan_memory(graph).bytes;
+    graph::Executor(std::move(graph)).run();
+    CHECK(doubled.allclose(y.exp()));
+    CHECK(sum.allclose(2 * x.exp().sum()));
+    return std::pair(static_cast<double>(before) / (1 << 20), static_cast<double>(after) / (1 << 20));
+  };
+  for (const bool keeps_first : {false, true}) {
+    const auto [before, after] = peak_after(keeps_first);
+    CHECK(before > (keeps_first ? 8.4 : 4.4));
+    CHECK(after < 4.1);
+  }
 }
 
 TEST_CASE("an element-wise result overwrites an operand only at the same place of equal memory", "[graph_passes]") {
@@ -129,4 +169,31 @@ TEST_CASE("an update is split only for large gradients of the step", "[graph_pas
   CHECK(updates(255, 4, false) == 1);
   CHECK(updates(256, 4, true) == 1);         // gradients from before the step need no other memory
   CHECK(updates(256, 1 << 15, false) == 1);  // the activations have 32 MiB
+}
+
+TEST_CASE("an update is split for a gradient that is the first buffer of its graph", "[graph_passes]") {
+  constexpr int64_t kElements = 1 << 18;
+  constexpr size_t kBytes = 4 * kElements;
+  // Parameters from before the step. New arrays of the step get lower addresses, at the latest after some attempts.
+  const std::shared_ptr<char> memory(platform::map_memory(2 * kBytes),
+                                     [](char* data) { platform::unmap_memory(data, 2 * kBytes); });
+  const Tensor large = from_blob(memory.get(), {kElements}), small = from_blob(memory.get() + kBytes, {8});
+  const void* first = nullptr;
+  graph::Graph graph = graph_of([&] {
+    const Tensor block = zeros({5}, kDouble), of_small = ones({8});
+    const void* const lowest = std::min({large.data_ptr(), block.data_ptr(), of_small.data_ptr()});
+    TensorList attempts;
+    do attempts.push_back(empty({kElements}));
+    while (attempts.back().data_ptr() > lowest && attempts.size() < 1000);
+    const Tensor of_large = attempts.back();
+    first = of_large.data_ptr();
+    step_kernels().fill(of_large.array(), 1);
+    ParameterViews views[2];
+    views[0].parameter = large.array(), views[0].gradient = of_large.array();
+    views[1].parameter = small.array(), views[1].gradient = of_small.array();
+    step_kernels().optimizer_step(views, block.array(), {rules::Sgd()});
+  });
+  REQUIRE(graph.buffers().front().data == first);
+  graph::update_early(graph);
+  CHECK(calls_named(graph, "optimizer_step") == 2);
 }

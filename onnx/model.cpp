@@ -177,7 +177,7 @@ void Model::compute_sizes(int64_t batch_axis) {
   std::string batch;
   for (auto& [name, numbers] : std::exchange(sizes, {})) {
     if (std::ranges::count_if(numbers, &Size::is_of_batch) == 1 && only_reshapes[name] &&
-        std::ranges::all_of(numbers, [](const Size& size) { return size.number > 0; }))
+        std::ranges::count(numbers, -1, &Size::number) == 0)
       *std::ranges::find_if(numbers, &Size::is_of_batch) = {-1, false};  // Reshape infers a size of -1
     if (std::ranges::none_of(numbers, &Size::is_of_batch)) {
       sizes[name] = numbers;

@@ -226,9 +226,7 @@ void Values::define(const Array& array, const std::string& value) {
   for (size_t i = 0; i < regions_.size(); ++i) {
     const Buffer& buffer = buffers_[i];
     const Region region = {address - buffer.data, StridedLayout(array), value, nullptr};
-    if (!buffer.external || buffer.constant || region.offset >= static_cast<int64_t>(buffer.bytes) ||
-        end_of(region) <= 0)
-      continue;
+    if (!buffer.external || region.offset >= static_cast<int64_t>(buffer.bytes) || end_of(region) <= 0) continue;
     is_used = true;
     const bool is_known = std::ranges::any_of(regions_[i], [&](const Region& known) { return overlap(known, region); });
     if (!is_known) regions_[i].push_back(region);
@@ -242,7 +240,7 @@ Operand Values::operand_of(const Array& array) const {
   Operand operand;
   operand.layout = StridedLayout(array);
   const auto address = static_cast<const char*>(array.data());
-  for (size_t i = 0; i < buffers_.size() && array.numel() > 0; ++i) {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
     if (address < buffers_[i].data || address >= buffers_[i].data + buffers_[i].bytes) continue;
     operand.buffer = static_cast<int>(i);
     operand.offset = static_cast<size_t>(address - buffers_[i].data);

@@ -639,6 +639,7 @@ void check_names(const ModelFile& model) {
     GRADUS_CHECK(made.insert(port.name).second, ValueError, "two values have the name ", port.name);
   for (const ModelFile::Node& node : model.nodes) {
     GRADUS_CHECK(!node.name.empty() && names.insert(node.name).second, ValueError, "two nodes are ", node.name);
+    GRADUS_CHECK(node.name.ends_with(node.outputs.at(0)), ValueError, node.name, " computes ", node.outputs.at(0));
     for (const std::string& output : node.outputs)
       GRADUS_CHECK(made.insert(output).second, ValueError, "two values have the name ", output);
   }

@@ -179,6 +179,14 @@ std::vector<LayerNet> sequence_layers() {
   const auto first = [](auto& layer, const Tensor& x) { return std::get<0>(layer(x)); };
   add("RNN", picked(nn::RNN(nn::RNNOptions(5, 4).num_layers(2).bidirectional(true)), first), {3, 0, 5}, 1);
   add("LSTM", picked(nn::LSTM(nn::LSTMOptions(5, 4).batch_first(true)), first), {0, 3, 5}, 0);
+  for (const int64_t projected : {0, 3})
+    add("LSTM.cell" + std::to_string(projected),
+        picked(nn::LSTM(nn::LSTMOptions(5, 4).proj_size(projected)),
+               [](nn::LSTM& layer, const Tensor& x) {
+                 const auto [y, states] = layer(x);
+                 return std::get<1>(states) + y.sum();
+               }),
+        {3, 0, 5}, 1);
   add("GRU", picked(nn::GRU(nn::GRUOptions(5, 4).num_layers(2).bidirectional(true)), first), {3, 0, 5}, 1);
   nn::GRU double_gru(nn::GRUOptions(5, 4).bias(false));
   double_gru->to(kDouble);
@@ -334,6 +342,10 @@ std::vector<LayerNet> other_nets() {
   of_parts("row_of_matrices", {2, 2, 3}, [](const Tensor& y, const Tensor& a) {
     y.copy_(a.view({2, 2, 3}));
     return y.select(0, 1).t() * 2;
+  });
+  of_parts("overlapping_rows", {12}, [](const Tensor& y, const Tensor& a) {
+    y.copy_(a);
+    return y.as_strided({2, 5}, {4, 1}) * 2;
   });
   of_parts("three_parts", {12}, [](const Tensor& y, const Tensor& a) {
     y.slice(0, 4, 8).copy_(a.slice(0, 0, 4));

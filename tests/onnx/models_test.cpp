@@ -343,6 +343,9 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
              contains("does not scale with the batch"));
   CHECK_THAT(message_of([](const Tensor& x) { return x.size(0) == 2 ? x.relu() : x.exp(); }),
              contains("differs from the one with a batch of 3"));
+  for (const int64_t more : {2, 3})
+    CHECK_THAT(message_of([more](const Tensor& x) { return x.size(0) == more ? x.relu().exp() : x.relu(); }),
+               contains("differs from the one with a batch of 3"));
   CHECK_THAT(message_of([](const Tensor& x) { return x.relu() * static_cast<double>(x.size(0)); }),
              contains("(mul") && contains("differs from the one with a batch of 3"));
   CHECK_THAT(message_of([](const Tensor& x) {

@@ -238,7 +238,6 @@ void Exporter::recurrent() {
   const auto cell = choice<RecurrentCell>("cell");
   const bool is_lstm = cell == RecurrentCell::lstm;
   if (is_lstm && !has("w_hr")) return lstm();
-  type_ = dtype("gates");
   const int64_t length = shape("gates")[0], size = shape("w_hh")[0] / gates_of(cell);
   std::vector<Names> sums(static_cast<size_t>(length));
   for (int64_t t = 0; t < length; ++t)

@@ -151,16 +151,15 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
   // Both models end with the node of their last output, so one cannot begin with all nodes of the other.
   for (size_t i = 0; i < nodes.size(); ++i) {
     const Node &a = nodes[i], &b = larger.nodes[i];
-    if (a.op != b.op || a.inputs != b.inputs || a.outputs != b.outputs || a.attributes != b.attributes) fail(a.call);
+    if (a.inputs != b.inputs || a.outputs != b.outputs || a.attributes != b.attributes) fail(a.call);
     for (const std::string& input : a.inputs)
       if (const auto entry = sizes.find(input); entry != sizes.end() && larger.sizes.count(input))
         unify(entry->second, larger.sizes.at(input), batch, larger_batch, a.call);
   }
-  for (size_t i = 0; i < weights.size(); ++i) {
+  for (size_t i = 0; i < weights.size(); ++i) {  // as many as in `larger`, because the nodes read the same names
     const auto user = std::ranges::find_if(
         nodes, [&](const Node& node) { return std::ranges::find(node.inputs, weights[i].first) != node.inputs.end(); });
-    if (i >= larger.weights.size() || larger.weights[i].first != weights[i].first ||
-        !same_bytes(weights[i].second, larger.weights[i].second))
+    if (larger.weights[i].first != weights[i].first || !same_bytes(weights[i].second, larger.weights[i].second))
       fail(user == nodes.end() ? nullptr : user->call);
   }
   for (auto ports : {&Model::inputs, &Model::outputs})

@@ -630,6 +630,21 @@ TEST_CASE("two recordings of a pass must be of two batches", "[onnx]") {
   CHECK_THROWS_WITH(dynamic(3, 2), contains("got 3 and 2"));
   CHECK_THROWS_WITH(dynamic(2, 3, 0), contains("got 4 and 4"));
   CHECK_THROWS_AS(dynamic(2, 3, 2), IndexError);
+  const auto with_weights = [](int64_t batch, const Tensor& a, const Tensor& b, bool reversed) {
+    graph::ForwardPass pass;
+    const Tensor x = ones({batch});
+    graph::Recorder recorder;
+    const Tensor y = x * a + b;
+    pass.graph = recorder.finish();
+    pass.inputs = {{"x", x.array()}}, pass.outputs = {{"y", y.array()}};
+    pass.weights = {{"a", a.array()}, {"b", b.array()}};
+    if (reversed) std::swap(pass.weights[0], pass.weights[1]);
+    return pass;
+  };
+  const Tensor a = full({1}, 2.5), b = full({1}, 2.5), c = full({1}, 3.5);
+  CHECK_NOTHROW(graph::to_onnx(with_weights(2, a, b, false), with_weights(3, b, a, false)));
+  CHECK_THROWS_WITH(graph::to_onnx(with_weights(2, a, b, false), with_weights(3, a, b, true)), contains("differs"));
+  CHECK_THROWS_WITH(graph::to_onnx(with_weights(2, a, b, false), with_weights(3, a, c, false)), contains("differs"));
   const std::string same = "both recordings need the same inputs and outputs";
   CHECK_THROWS_WITH(graph::to_onnx(recorded(2, 1), recorded(3, 2), 1), contains(same));
   graph::ForwardPass one = recorded(2), larger = recorded(3);

@@ -291,6 +291,14 @@ TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
               return second.relu();
             },
             {2, 4}) == Ops{"ReduceSum", "Reshape", "Sin", "Relu"});
+  const auto of_equal_strides = [](const Tensor& x) {
+    const Tensor y = empty({8}), a = x.sum(0), second = y.as_strided({1, 4}, {1, 1}, 4);
+    y.as_strided({1, 4}, {1, 1}, 0).copy_(a.exp().view({1, 4}));
+    second.copy_(a.sin().view({1, 4}));
+    return second.relu();
+  };
+  for (const std::string& name : ops(of_equal_strides, {2, 4}))
+    CHECK((name == "ReduceSum" || name == "Sin" || name == "Reshape" || name == "Relu"));
   const auto of_rows = [](const Tensor& x) {
     const Tensor y = empty({4, 4}), a = x.sum(0).exp();
     y.slice(0, 0, 1).copy_(a.slice(0, 0, 4).view({1, 4}));
@@ -302,6 +310,13 @@ TEST_CASE("strides of a recording become ONNX operators", "[onnx]") {
     return x.sum(0).view({4, 1}).gather(0, tensor({2, 1}, kLong).view({2, 1}));
   };
   CHECK(std::ranges::count(ops(of_column, {2, 4}), "Gather") == 1);
+  const auto of_rows_of_one = [](const Tensor& x) {
+    const Tensor y = empty({6}), a = x.sum(0).exp();
+    y.slice(0, 0, 2).view({1, 2}).copy_(a.slice(0, 0, 2).view({1, 2}));
+    y.slice(0, 2, 6).view({1, 4}).copy_(a.slice(0, 2, 6).view({1, 4}));
+    return y.relu();
+  };
+  CHECK(std::ranges::count(ops(of_rows_of_one, {2, 6}), "Concat") == 1);
   const auto of_halves = [](const Tensor& x) {
     const Tensor y = empty({12}), a = x.sum(0).exp();
     y.slice(0, 2, 4).copy_(a.slice(0, 2, 4)), y.slice(0, 5, 8).copy_(a.slice(0, 3, 6));
@@ -346,6 +361,12 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
   for (const int64_t more : {2, 3})
     CHECK_THAT(message_of([more](const Tensor& x) { return x.size(0) == more ? x.relu().exp() : x.relu(); }),
                contains("differs from the one with a batch of 3"));
+  CHECK_THAT(message_of([](const Tensor& x) { return x.softmax(x.size(0) == 2 ? 1 : 2); }), contains("(softmax"));
+  CHECK_THAT(message_of([](const Tensor& x) {
+               const Tensor a = x.exp(), b = x.sin();
+               return x.size(0) == 2 ? a - b : b - a;
+             }),
+             contains("(sub"));
   CHECK_THAT(message_of([](const Tensor& x) { return x.relu() * static_cast<double>(x.size(0)); }),
              contains("(mul") && contains("differs from the one with a batch of 3"));
   CHECK_THAT(message_of([](const Tensor& x) {

@@ -60,6 +60,20 @@ TEST_CASE("a call that reads a chain's result at another place is not in the cha
               {y}) == (offset == 0));
 }
 
+TEST_CASE("a call that writes at another place than a chain reads is not in the chain", "[graph_passes]") {
+  const Tensor x = randn({kLarge}), y = empty({kLarge}), z = empty({kLarge + 1});
+  for (const int64_t offset : {0, 1})
+    CHECK(chains_of(
+              [&] {
+                const Tensor a = zeros({kLarge + 1});
+                Backend& kernels = current_backend(DeviceType::cpu);
+                kernels.unary(UnaryOp::exp, a.slice(0, 0, kLarge).array(), y.array(), {});
+                kernels.unary(UnaryOp::neg, x.array(), a.slice(0, offset, kLarge + offset).array(), {});
+                z.copy_(a);
+              },
+              {y, z}) == (offset == 0));
+}
+
 TEST_CASE("a chain has as many elements as each of its calls", "[graph_passes]") {
   const Tensor x = randn({2, kLarge}), y = empty({kLarge}), z = empty({2, kLarge});
   for (const bool small_first : {false, true})

@@ -48,7 +48,7 @@ class Maker {
   }
 
  private:
-  std::mt19937 engine_;
+  std::minstd_rand engine_;  // fast, even where tests are compiled without optimisation
 };
 
 /// True if check_agreement includes a backend of a device.

@@ -6,7 +6,6 @@
 //
 // Algorithm bandwidth is bytes divided by time. Bus bandwidth is algorithm bandwidth times 2 (n - 1) / n, because each
 // of n ranks must send at least this share of the bytes.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -16,7 +15,9 @@
 
 #include <gradus/benchmarks/all_reduce/limits.h>
 #include <gradus/benchmarks/all_reduce/peer.h>
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
+#include <gradus/core/error.h>
 #include <gradus/distributed/comm/init.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
 #include <gradus/distributed/comm/tcp/tcp_group.h>
@@ -178,33 +179,32 @@ void run_open_mpi(const Settings& settings) {
               {{mpi.name, in(own), mpi.all_reduce}}, default_pacing());
 }
 
+void run_ranks(const Settings& settings) {
+  std::string directory = (std::filesystem::temp_directory_path() / "gradus-all-reduce-XXXXXX").string();
+  if (mkdtemp(directory.data()) == nullptr) GRADUS_FAIL(IoError, "cannot make the folder ", directory);
+  try {
+    dist::spawn([&](int rank) { run_rank(settings, rank, directory); }, settings.ranks);
+  } catch (...) {
+    std::filesystem::remove_all(directory);
+    throw;
+  }
+  std::filesystem::remove_all(directory);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("All-reduce between processes of this machine");
-  app.add_option("--ranks", settings.ranks, "number of processes")->capture_default_str();
-  app.add_option("--rounds", settings.rounds, "number of rounds; each round measures every way")->capture_default_str();
-  app.add_option("--seconds", settings.seconds, "time for calls per round, way and size")->capture_default_str();
-  app.add_option("--smallest", settings.smallest, "smallest size in bytes")->capture_default_str();
-  app.add_option("--largest", settings.largest, "largest size in bytes")->capture_default_str();
-  app.add_option("--json", settings.json, "file for the results, in microseconds");
-  app.add_flag("--mpi", settings.mpi, "under mpirun: the backend 'mpi' instead of Open MPI's own all-reduce");
-  CLI11_PARSE(app, argc, argv);
-  if (OpenMpi::has_started_this_process()) {
-    settings.mpi ? run_mpi(settings) : run_open_mpi(settings);
-    return 0;
-  }
-
-  std::string directory = (std::filesystem::temp_directory_path() / "gradus-all-reduce-XXXXXX").string();
-  if (mkdtemp(directory.data()) == nullptr) return 1;
-  int status = 0;
-  try {
-    dist::spawn([&](int rank) { run_rank(settings, rank, directory); }, settings.ranks);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    status = 1;
-  }
-  std::filesystem::remove_all(directory);
-  return status;
+  Program program("all_reduce", "All-reduce between processes of this machine");
+  program.option("--ranks", settings.ranks, "number of processes");
+  program.option("--rounds", settings.rounds, "number of rounds; each round measures every way");
+  program.option("--seconds", settings.seconds, "time for calls per round, way and size");
+  program.option("--smallest", settings.smallest, "smallest size in bytes");
+  program.option("--largest", settings.largest, "largest size in bytes");
+  program.option("--json", settings.json, "file for the results, in microseconds");
+  program.flag("--mpi", settings.mpi, "under mpirun: the backend 'mpi' instead of Open MPI's own all-reduce");
+  return program.run(argc, argv, [&] {
+    if (OpenMpi::has_started_this_process()) return settings.mpi ? run_mpi(settings) : run_open_mpi(settings);
+    run_ranks(settings);
+  });
 }

@@ -1,10 +1,10 @@
 // Measures all-reduce of arrays on GPUs between processes of this machine, for several sizes: over NCCL, and over TCP
 // and shared memory through the host. Prints a JSON object per line. all_reduce_cuda.py runs it and torch.distributed,
 // and compares them.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/timing.h>
 #include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
@@ -60,19 +60,14 @@ void run_rank(const Settings& settings, int rank) {
 
 int main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("All-reduce of arrays on the GPUs of this machine");
-  app.add_option("--ranks", settings.ranks, "number of processes, each with a GPU")->capture_default_str();
-  app.add_option("--backends", settings.backends, "backends to measure: nccl, tcp, shm")->delimiter(',');
-  app.add_option("--samples", settings.samples, "number of samples for each size")->capture_default_str();
-  app.add_option("--smallest", settings.smallest, "smallest size in bytes")->capture_default_str();
-  app.add_option("--largest", settings.largest, "largest size in bytes")->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
-  try {
-    std::printf("%s\n", nlohmann::json{{"nccl_version", dist::nccl_version()}}.dump().c_str());
+  Program program("all_reduce_cuda", "All-reduce of arrays on the GPUs of this machine");
+  program.option("--ranks", settings.ranks, "number of processes, each with a GPU");
+  program.option("--backends", settings.backends, "backends to measure: nccl, tcp, shm");
+  program.option("--samples", settings.samples, "number of samples for each size");
+  program.option("--smallest", settings.smallest, "smallest size in bytes");
+  program.option("--largest", settings.largest, "largest size in bytes");
+  return program.run(argc, argv, [&] {
+    std::printf("%s\n", to_json({{"nccl_version", dist::nccl_version()}}).c_str());
     dist::spawn([&](int rank) { run_rank(settings, rank); }, settings.ranks);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -12,6 +12,7 @@
 set(gradus_standard_headers
     <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <optional>
     <sstream> <string> <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
+set(gradus_fuzzed_rooms core data comm)  # those with parsers, to which tests/fuzz adds an option
 
 function(gradus_room name)
   cmake_parse_arguments(PARSE_ARGV 1 room "REGISTER;OWN_OPTIONS" "OPTIMISE" "FOLDERS;EXCLUDE;APART;LINK")
@@ -40,7 +41,7 @@ function(gradus_room name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
                                              UNITY_BUILD ${GRADUS_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
   set(options "${room_OPTIMISE}")
-  if(room_OWN_OPTIONS OR GRADUS_BUILD_FUZZERS)  # fuzzing adds an option to the rooms with parsers
+  if(room_OWN_OPTIONS OR (GRADUS_BUILD_FUZZERS AND name IN_LIST gradus_fuzzed_rooms))
     set(options ${name})
   endif()
   get_property(owner GLOBAL PROPERTY "GRADUS_HEADERS_${options}")

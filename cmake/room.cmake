@@ -5,10 +5,11 @@
 #
 # Its sources are the .cpp files of the folder and of FOLDERS in it. Unity builds leave APART alone: files that take long,
 # or that use a name which another file of their unit has, too, in an anonymous namespace. OPTIMISE replaces -O3 in
-# Release builds, where that saves compile time and costs no speed. Rooms with the same OPTIMISE share a precompiled
-# header; OWN_OPTIONS is for a room with further options, which has one of its own. LINK names what users of the room
-# link as well. REGISTER is for rooms with a register.cpp: programs that link the room contain that file, although
-# nothing refers to it (core/registry.h).
+# Release builds, where that saves compile time and costs no speed; with -O1, sanitizers' builds do not optimise the room
+# at all, which takes half the time to compile. Rooms with the same OPTIMISE share a precompiled header; OWN_OPTIONS is
+# for a room with further options, which has one of its own. LINK names what users of the room link as well. REGISTER is
+# for rooms with a register.cpp: programs that link the room contain that file, although nothing refers to it
+# (core/registry.h).
 set(gradus_standard_headers
     <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <optional>
     <sstream> <string> <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
@@ -41,7 +42,7 @@ function(gradus_room name)
   set_target_properties(${target} PROPERTIES EXPORT_NAME ${name} POSITION_INDEPENDENT_CODE ON
                                              UNITY_BUILD ${GRADUS_UNITY_BUILD} UNITY_BUILD_MODE GROUP)
   set(options "${room_OPTIMISE}")
-  if(room_OWN_OPTIONS OR (GRADUS_BUILD_FUZZERS AND name IN_LIST gradus_fuzzed_rooms))
+  if(room_OWN_OPTIONS OR (GRADUS_SANITIZE AND name IN_LIST gradus_fuzzed_rooms))
     set(options ${name})
   endif()
   get_property(owner GLOBAL PROPERTY "GRADUS_HEADERS_${options}")
@@ -54,6 +55,9 @@ function(gradus_room name)
   target_compile_features(${target} PUBLIC cxx_std_20)
   if(room_OPTIMISE)
     target_compile_options(${target} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:${room_OPTIMISE}>)
+  endif()
+  if(GRADUS_SANITIZE AND room_OPTIMISE STREQUAL "-O1" AND NOT name IN_LIST gradus_fuzzed_rooms)
+    target_compile_options(${target} PRIVATE -O0)
   endif()
   target_include_directories(${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>
                                               $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)

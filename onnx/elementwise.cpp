@@ -65,9 +65,10 @@ Term with_alpha(const char* name, const Term& x, double alpha) {
 }
 
 const std::map<std::string_view, const char*> kUnaryNodes = {
-    {"hardswish", "HardSwish"}, {"abs", "Abs"},   {"log", "Log"}, {"sign", "Sign"},      {"exp", "Exp"},
-    {"relu", "Relu"},           {"sin", "Sin"},   {"erf", "Erf"}, {"neg", "Neg"},        {"reciprocal", "Reciprocal"},
-    {"tanh", "Tanh"},           {"sqrt", "Sqrt"}, {"cos", "Cos"}, {"sigmoid", "Sigmoid"}};
+    {"abs", "Abs"}, {"cos", "Cos"},   {"erf", "Erf"},   {"exp", "Exp"},         {"hardswish", "HardSwish"},
+    {"log", "Log"}, {"neg", "Neg"},   {"relu", "Relu"}, {"sigmoid", "Sigmoid"}, {"reciprocal", "Reciprocal"},
+    {"sin", "Sin"}, {"sign", "Sign"}, {"sqrt", "Sqrt"}, {"tanh", "Tanh"},
+};
 const std::map<std::string_view, const char*> kBinaryNodes = {
     {"add", "Add"},        {"sub", "Sub"},     {"mul", "Mul"},     {"div", "Div"},
     {"pow", "Pow"},        {"maximum", "Max"}, {"minimum", "Min"}, {"lt", "Less"},

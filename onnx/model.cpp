@@ -148,14 +148,15 @@ void Model::make_dynamic(const Model& larger, int64_t batch, int64_t larger_batc
     GRADUS_FAIL(ValueError, "to_onnx: ", description_of(call), ": the pass recorded with a batch of ", batch,
                 " differs from the one with a batch of ", larger_batch);
   };
-  // Both models end with the node of their last output, so one cannot begin with all nodes of the other.
   for (size_t i = 0; i < nodes.size(); ++i) {
+    if (i >= larger.nodes.size()) fail(nodes[i].call);
     const Node &a = nodes[i], &b = larger.nodes[i];
     if (a.inputs != b.inputs || a.outputs != b.outputs || a.attributes != b.attributes) fail(a.call);
     for (const std::string& input : a.inputs)
       if (const auto entry = sizes.find(input); entry != sizes.end() && larger.sizes.count(input))
         unify(entry->second, larger.sizes.at(input), batch, larger_batch, a.call);
   }
+  if (larger.nodes.size() > nodes.size()) fail(larger.nodes[nodes.size()].call);
   for (size_t i = 0; i < weights.size(); ++i) {  // as many as in `larger`, because the nodes read the same names
     const auto user = std::ranges::find_if(
         nodes, [&](const Node& node) { return std::ranges::find(node.inputs, weights[i].first) != node.inputs.end(); });

@@ -18,8 +18,8 @@ std::vector<CpuIsa> instruction_sets() {
 #endif
 }
 
-// Drawing a number for each element took a third of the tests' time. Arrays are parts of one sequence instead, each from
-// a random position. Its length is prime, so that no two rows of an array are equal.
+// Drawing a number for each element took a third of the tests' time. Instead, arrays are parts of one sequence, each
+// from a random position. The sequence's length is prime, so that no two rows of an array are equal.
 Array random(const Shape& shape, DType dtype, MemoryFormat format) {
   static const std::vector<double> sequence = [] {
     std::vector<double> numbers(65'537);

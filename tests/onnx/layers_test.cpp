@@ -568,6 +568,20 @@ TEST_CASE("exported kernels have the results that no layer reads", "[onnx]") {
               }),
       contains("a sequence whose gates are no product"));
 
+  // The states of an RNN that are a part of a larger array.
+  const Array w_in = random_array({4, 5}), w_state = random_array({4, 4});
+  CHECK(difference_of({{"x", x}, {"h0", h0}, {"w_in", w_in}, {"w_state", w_state}}, [&] {
+          const Array larger = Array::empty({6, 2, 4}, DType::f32), states = larger.slice(0, 3, 6);
+          Backend& cpu = current_backend(DeviceType::cpu);
+          cpu.copy(ops::linear(x, w_in, none), states);
+          RecurrentArgs args;
+          args.cell = RecurrentCell::rnn_tanh;
+          args.gates = states, args.w_hh = w_state, args.h0 = h0, args.c0 = h0;
+          args.cells = states, args.outputs = states, args.hidden = states;
+          cpu.recurrent_sequence(args);
+          return std::vector<Array>{states};
+        }) == "");
+
   const Array q = random_array({2, 2, 3, 4}), k = random_array({2, 2, 5, 4}), v = random_array({2, 2, 5, 6});
   CHECK(difference_of({{"q", q}, {"k", k}, {"v", v}}, [&] {
           AttentionRule rule;
@@ -604,6 +618,12 @@ TEST_CASE("normalisations over any axes are exported", "[onnx]") {
         check(axes, {1}, varying, fixed);
         check(axes, varying, {2}, fixed);
       }
+  // A parameter's stride along an axis of size 1 does not matter.
+  const Array row = random_array({2, 1, 4}), scale = random_array({1, 1, 4});
+  const std::string norm = onnx_of({{"x", row}, {"w", scale}, {"b", scale}}, {}, [&] {
+    return std::vector<Array>{ops::normalize(row, 4, scale, scale, 1e-3, Array(), Array()).y};
+  });
+  CHECK(std::ranges::count(test::ModelFile(norm).ops(), "LayerNormalization") == 1);
 }
 
 TEST_CASE("two recordings of a pass must be of two batches", "[onnx]") {

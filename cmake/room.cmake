@@ -13,7 +13,8 @@
 set(gradus_standard_headers
     <algorithm> <array> <atomic> <cmath> <cstdint> <cstring> <functional> <limits> <map> <memory> <mutex> <optional>
     <sstream> <string> <string_view> <thread> <tuple> <type_traits> <unordered_map> <utility> <variant> <vector>)
-set(gradus_fuzzed_rooms core data comm)  # those with parsers, to which tests/fuzz adds an option
+# Rooms with parsers. In sanitizers' builds they have options of their own: tests/fuzz adds one, and they stay optimised.
+set(gradus_fuzzed_rooms core data comm)
 
 function(gradus_room name)
   cmake_parse_arguments(PARSE_ARGV 1 room "REGISTER;OWN_OPTIONS" "OPTIMISE" "FOLDERS;EXCLUDE;APART;LINK")

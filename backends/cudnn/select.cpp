@@ -69,7 +69,7 @@ enum LibraryPart {
   kFftBytes,              // bytes of the transforms of these engines
   kSparseMultiplyAdds,    // with a stride or dilation
   kSparseCalls,
-  kLargeFilterMultiplyAdds,  // for dense filters of more than 9 taps, which also have such engines
+  kLargeFilterMultiplyAdds,  // for dense filters of more than 9 taps
   kNarrowTaps,               // bytes of all taps of all positions, if there are fewer than 8 channels
   kDepth,                    // length of the sums of the product
   kBytes,                    // bytes of the operands and the result
@@ -115,20 +115,23 @@ struct FftWork {
   double bytes = 0;          // bytes of the transforms
 };
 
-/// Measured for exact float32: cuDNN chooses such an engine for y and dx if there are many images, if it has much fewer
-/// multiply-adds than other engines, and if its scratch memory is within the limit.
+bool is_sparse(const ConvProblem& p) {
+  return p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1;
+}
+
+/// For convolutions without groups. Measured for exact float32: cuDNN chooses such an engine for y and dx if there are
+/// many images, if it has much fewer multiply-adds than other engines, and if its scratch memory is within the limit.
 FftWork fft_work(const ConvProblem& p) {
   constexpr int64_t kTile = 32, kNumbers = kTile * (kTile / 2 + 1), kLeastTaps = 9, kLeastImages = 32;
   constexpr double kLeastGain = 1.5;
   const int64_t N = p.y.shape[0], C = p.channels(), K = p.filters(), R = p.w.shape[2], S = p.w.shape[3];
-  if (p.is_wgrad() || p.dtype != DType::f32 || math_mode(p) != MathMode::fma || p.geometry.groups != 1 ||
-      p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1 || N < kLeastImages ||
+  if (p.is_wgrad() || p.dtype != DType::f32 || math_mode(p) != MathMode::fma || is_sparse(p) || N < kLeastImages ||
       R * S < kLeastTaps || std::max(R, S) > kTile / 2)
     return {};
   const int64_t tiles = N * ceil_div(p.y.shape[2], kTile - R + 1) * ceil_div(p.y.shape[3], kTile - S + 1);
-  const int64_t depth = p.pass == ConvPass::forward ? C : K;
+  const int64_t channels = p.pass == ConvPass::forward ? C : K;             // of the images that are transformed
   const FftWork work{.multiply_adds = product({tiles, C, K, kNumbers, 4}),  // 4 for a product of complex numbers
-                     .bytes = product({tiles * depth + C * K, kNumbers, 2 * static_cast<int64_t>(sizeof(float))})};
+                     .bytes = product({tiles * channels + C * K, kNumbers, 2 * static_cast<int64_t>(sizeof(float))})};
   const bool is_chosen = kLeastGain * work.multiply_adds <= product({p.y.numel(), C, R * S}) &&
                          work.bytes <= static_cast<double>(p.switches.workspace_limit);
   return is_chosen ? work : FftWork{};
@@ -159,7 +162,7 @@ KernelWork work_of(const ConvProblem& p) {
   const double multiply_adds = product({groups, outputs, K, C, taps}) / at_once;
   const double bytes = cuda_detail::operand_bytes(p);
   const auto element = static_cast<double>(size_of(p.dtype));
-  const bool is_sparse = p.is_strided() || p.geometry.dilation[0] > 1 || p.geometry.dilation[1] > 1;
+  const bool sparse = is_sparse(p);
   KernelWork work = {};
   work[kBytes] = bytes;
   if ((mode != MathMode::fma) != is_channels_last(p)) work[kConvertedBytes] = bytes;
@@ -174,14 +177,14 @@ KernelWork work_of(const ConvProblem& p) {
   } else {
     if (const FftWork fft = fft_work(p); fft.multiply_adds > 0) {
       work[kFftMultiplyAdds] = fft.multiply_adds / at_once, work[kFftBytes] = fft.bytes;
-    } else if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !is_sparse) {
+    } else if (mode == MathMode::fma && p.w.shape[2] == 3 && p.w.shape[3] == 3 && !sparse) {
       work[kWinogradMultiplyAdds] = multiply_adds, work[kSmallTiles] = tiles_of(64, 2);
-    } else if (taps > 9 && !is_sparse) {
+    } else if (taps > 9 && !sparse) {
       work[kLargeFilterMultiplyAdds] = multiply_adds;
     } else {
       work[kMultiplyAdds] = multiply_adds, work[kLargeTiles] = tiles_of(128, 1), work[kSmallTiles] = tiles_of(64, 2);
     }
-    if (is_sparse) work[kSparseMultiplyAdds] = multiply_adds, work[kSparseCalls] = 1;
+    if (sparse) work[kSparseMultiplyAdds] = multiply_adds, work[kSparseCalls] = 1;
     const bool is_padded = p.filters() % unit != 0 || p.channels() % unit != 0;
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
       work[kNarrowTaps] = product({outputs, least, taps}) * element;

@@ -148,13 +148,16 @@ class CpuRuntime final : public DeviceRuntime {
   Block* from_system(size_t capacity, size_t bytes, int shelf) {
     auto ask = [&] { return std::aligned_alloc(kAlignment, capacity + kAlignment); };
     void* memory = ask();
-    if (!memory) empty_cache(), memory = ask();
+    if (!memory) {
+      empty_cache();
+      memory = ask();
+    }
     GRADUS_CHECK(memory, OutOfMemoryError, "cannot allocate ", bytes, " bytes on the cpu: ", allocated_.load(),
                  " are in tensors, ", reserved_.load(), " reserved, peak ", peak_allocated_.load(),
                  "; use a smaller batch or free tensors first");
     ++system_allocations_;
     add(reserved_, peak_reserved_, capacity);
-    return new (memory) Block{capacity, bytes, nullptr, shelf};
+    return new (memory) Block{capacity, 0, nullptr, shelf};
   }
 
   Shelf shelves_[kShelves + 1];  // the last one is shared by all threads

@@ -354,9 +354,13 @@ void Module::to(MemoryFormat format) {
 std::string Module::name() const { return own_name_.empty() ? platform::demangled(typeid(*this)) : own_name_; }
 
 std::string Module::path() const {
+  std::vector<const Module*> modules;  // from this one to the root's child
+  for (const Module* module = this; module->parent_; module = module->parent_) modules.push_back(module);
   std::string path;
-  for (const Module* module = this; module->parent_; module = module->parent_)
-    path = join_name(module->name_in_parent_, path);
+  for (auto module = modules.rbegin(); module != modules.rend(); ++module) {
+    if (!path.empty()) path += '.';
+    path += (*module)->name_in_parent_;
+  }
   return path;
 }
 

@@ -438,11 +438,11 @@ TEST_CASE("a moved module passes its children on") {
 TEST_CASE("deeply nested modules do not overflow the stack") {
   struct ShellImpl : nn::Module {
     explicit ShellImpl(std::shared_ptr<nn::Module> inside) : inner(std::move(inside)) {
-      if (inner) register_module("m", inner);
+      if (inner) register_module("inner", inner);
     }
     std::shared_ptr<nn::Module> inner;  // held both as a registered child and as a member, as in built-in containers
   };
-  constexpr int depth = 100'000;  // a call for each level would need more than the usual 8 MiB of stack
+  constexpr int depth = 200'000;
   auto core = std::make_shared<nn::LinearImpl>(nn::LinearOptions(2, 1));
   std::weak_ptr<nn::Module> watched = core;
   std::shared_ptr<nn::Module> net = std::move(core);
@@ -452,7 +452,7 @@ TEST_CASE("deeply nested modules do not overflow the stack") {
   net->apply([&](nn::Module&) { ++count; });
   CHECK(count == depth + 1);
   net->to(kDouble);
-  CHECK(watched.lock()->path().size() == depth * std::string("m.").size() - 1);
+  CHECK(watched.lock()->path().size() == depth * (std::string("inner.").size()) - 1);
   net.reset();
   CHECK(watched.expired());
 }

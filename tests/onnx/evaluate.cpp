@@ -15,9 +15,9 @@ namespace gradus::test {
 namespace {
 
 /// The inputs and attributes of a node, and the check that all of them are used.
-class NodeArguments {
+class Arguments {
  public:
-  NodeArguments(const ModelFile::Node& node, const std::map<std::string, Tensor>& values) : node_(node) {
+  Arguments(const ModelFile::Node& node, const std::map<std::string, Tensor>& values) : node_(node) {
     for (const std::string& name : node.inputs) {
       require(name.empty() || values.contains(name), "the input " + name + " has no value");
       inputs_.push_back(name.empty() ? Tensor() : values.at(name));
@@ -39,7 +39,7 @@ class NodeArguments {
     return inputs_[input];
   }
   Tensor optional(size_t input) { return has(input) ? (*this)[input] : Tensor(); }
-  /// An input of int64 with one dimension, or `absent` if it is omitted.
+  /// An input of int64 with one dimension.
   std::vector<int64_t> integers(size_t input) {
     const Tensor x = (*this)[input];
     require(x.dtype() == kLong && x.dim() == 1, "input " + std::to_string(input) + " is no list of int64");
@@ -89,8 +89,6 @@ class NodeArguments {
   std::set<std::string> attributes_;
 };
 
-using Arguments = NodeArguments;
-
 bool is_in(const std::vector<DType>& types, const Tensor& x) { return std::ranges::count(types, x.dtype()) > 0; }
 const std::vector<DType> kNumbers = {kFloat, kDouble, kHalf, kBFloat16, kLong, kInt, kByte};
 const std::vector<DType> kReals = {kFloat, kDouble, kHalf, kBFloat16};
@@ -102,15 +100,9 @@ Tensor softplus_of(const Tensor& x) { return x.relu() + (-x.abs()).exp().log1p()
 using Unary = Tensor (*)(const Tensor&);
 const std::map<std::string, Unary> kUnary = {
     {"Abs", [](const Tensor& x) { return x.abs(); }},
-    {"Acos", [](const Tensor& x) { return x.acos(); }},
-    {"Acosh", [](const Tensor& x) { return x.acosh(); }},
-    {"Asin", [](const Tensor& x) { return x.asin(); }},
-    {"Asinh", [](const Tensor& x) { return x.asinh(); }},
     {"Atan", [](const Tensor& x) { return x.atan(); }},
-    {"Atanh", [](const Tensor& x) { return x.atanh(); }},
     {"Ceil", [](const Tensor& x) { return x.ceil(); }},
     {"Cos", [](const Tensor& x) { return x.cos(); }},
-    {"Cosh", [](const Tensor& x) { return x.cosh(); }},
     {"Erf", [](const Tensor& x) { return x.erf(); }},
     {"Exp", [](const Tensor& x) { return x.exp(); }},
     {"Floor", [](const Tensor& x) { return x.floor(); }},
@@ -123,10 +115,8 @@ const std::map<std::string, Unary> kUnary = {
     {"Sigmoid", [](const Tensor& x) { return x.sigmoid(); }},
     {"Sign", [](const Tensor& x) { return x.sign(); }},
     {"Sin", [](const Tensor& x) { return x.sin(); }},
-    {"Sinh", [](const Tensor& x) { return x.sinh(); }},
     {"Softplus", &softplus_of},
     {"Sqrt", [](const Tensor& x) { return x.sqrt(); }},
-    {"Tan", [](const Tensor& x) { return x.tan(); }},
     {"Tanh", [](const Tensor& x) { return x.tanh(); }},
 };
 const std::set<std::string> kUnaryOfIntegers = {"Abs", "Neg", "Relu", "Sign"};
@@ -207,7 +197,7 @@ Tensor celu_node(Arguments& node) {
 /// IsNaN and IsInf, which onnxruntime has for float32 and float64.
 Tensor is_special(Arguments& node) {
   const Tensor x = node[0];
-  node.require(x.dtype() == kFloat || x.dtype() == kDouble, "not implemented for the element type");
+  node.require(x.dtype() == kFloat || x.dtype() == kDouble, "onnxruntime has it for float32 and float64");
   return node.op() == "IsNaN" ? x.isnan() : x.isinf();
 }
 Tensor logical_not_node(Arguments& node) {
@@ -372,7 +362,7 @@ Tensor reduce_node(Arguments& node) {
   Tensor x = node[0];
   node.require(is_in(node.op() == "ReduceMean" ? kReals : kNumbers, x), "undefined for the element type");
   const bool keep = node.flag("keepdims", true);
-  node.require(keep, "the tests know keepdims = 1 only");
+  node.require(keep, "the exporter always keeps dimensions");
   const std::vector<int64_t> list = node.op() == "ReduceSum" ? node.integers(1) : node.list("axes");
   const Shape axes = node.valid_axes(list, x.dim());
   if (node.op() == "ReduceSum") return x.sum(axes, keep, x.dtype());
@@ -391,7 +381,7 @@ Tensor arg_reduce_node(Arguments& node) {
 }
 TensorList topk_node(Arguments& node) {
   const Tensor x = node[0];
-  node.require(is_in({kFloat, kDouble, kLong, kInt}, x), "not implemented for the element type");
+  node.require(is_in({kFloat, kDouble, kLong, kInt}, x), "onnxruntime has it for float32, float64, int32 and int64");
   const auto [values, indices] =
       topk(x, node.integers(1).at(0), node.axis(x, -1), node.flag("largest", true), node.flag("sorted", true));
   return {values, indices};
@@ -533,7 +523,7 @@ TensorList lstm_node(Arguments& node) {
   const auto hidden = node.attribute<int64_t>("hidden_size");
   const auto direction = node.attribute<std::string>("direction", "forward");
   node.require(direction == "forward" || direction == "reverse", "unknown direction " + direction);
-  node.require(!node.has(4), "the tests know no lengths of sequences");
+  node.require(!node.has(4), "sequences of different lengths");
   node.require(r.sizes() == Shape({4 * hidden, hidden}) && w.sizes() == Shape({4 * hidden, x.size(2)}), "wrong sizes");
   Tensor h = node[5].squeeze(0), c = node[6].squeeze(0);
   TensorList outputs(static_cast<size_t>(x.size(0)));
@@ -623,7 +613,7 @@ void check_port(const ModelFile::Port& port, const Tensor& x, int64_t& batch) {
   }
 }
 
-/// Checks that every node, weight and input with consequences has some, and that names are unique.
+/// Checks that a later node or the model uses each node and weight, and that names are unique.
 void check_names(const ModelFile& model) {
   std::set<std::string> wanted, made, names;
   for (const ModelFile::Port& port : model.outputs) wanted.insert(port.name);
@@ -659,7 +649,7 @@ TensorList evaluate(const ModelFile& model, const TensorList& inputs) {
     values[model.inputs[i].name] = inputs[i];
   }
   for (const ModelFile::Node& node : model.nodes) {
-    NodeArguments arguments(node, values);
+    Arguments arguments(node, values);
     const auto function = functions.find(node.op);
     arguments.require(function != functions.end(), "unknown operator");
     const TensorList results = function->second(arguments);

@@ -1,4 +1,5 @@
-// Plans depthwise convolutions, which have a filter or a few for each channel, and counts their work (depthwise.cu).
+// Plans depthwise convolutions (depthwise.cu), in which one or several filters read each channel, and counts their
+// work.
 #include <gradus/backends/cuda/conv2d/select.h>
 
 namespace gradus::cuda_detail {

@@ -1,5 +1,5 @@
-// Depthwise convolutions: fprop, dgrad and wgrad of float32 and half types. Each channel has M filters of its own, and
-// mostly M is 1. The multiply-adds run on the FMA units.
+// Depthwise convolutions: fprop, dgrad and wgrad of float32 and half types. M filters read each channel; usually M
+// is 1. The multiply-adds run on the FMA units.
 //   y[n,cM+m,p,q]   = sum over r,s of w[cM+m,r,s] x[n,c,p stride - padding + r dilation, q …]
 //   dx[n,c,h,w]     = sum over m,r,s of w[cM+m,r,s] dy[n,cM+m,p,q]  with p stride = h + padding - r dilation, …
 //   dw[cM+m,r,s]    = sum over n,p,q of dy[n,cM+m,p,q] x[n,c,p stride - padding + r dilation, q …]

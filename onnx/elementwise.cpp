@@ -167,10 +167,11 @@ std::string Exporter::binary(BinaryOp op, const std::string& a, const std::strin
 
 std::pair<std::string, std::string> Exporter::step_of(RecurrentCell kind, const Names& sums,
                                                       const std::string& c_before) {
-  Term terms[4];
-  for (size_t k = 0; k < sums.size(); ++k) terms[k] = Term(this, sums[k]);
+  Term gates[4];
   return scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
-    const auto step = scalar::recurrent_cell<cell>(terms, Term(this, c_before));
+    for (int k = 0; k < sums_of(cell); ++k)
+      gates[k] = scalar::recurrent_gate<cell>(k, Term(this, sums[static_cast<size_t>(k)]));
+    const auto step = scalar::recurrent_cell<cell>(gates, Term(this, c_before));
     return std::pair(step.c.name, step.h.name);
   });
 }

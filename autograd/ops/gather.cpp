@@ -218,8 +218,7 @@ Tensor masked_select(const Tensor& x, const Tensor& mask, Loc where) {
   GRADUS_CHECK(mask.dtype() == kBool || mask.dtype() == kByte, DTypeError, "the mask must be boolean (or uint8), got ",
                mask.dtype());
   const Shape shape = broadcast_shapes(x.sizes(), mask.sizes());
-  const Tensor places = places_of(mask.to(kBool).expand(shape));
-  return x.expand(shape).reshape({-1}).index_select(0, places);
+  return x.expand(shape).reshape({-1}).index_select(0, places_of(mask.to(kBool).expand(shape)));
 }
 Tensor Tensor::masked_select(const Tensor& mask, Loc where) const { return gradus::masked_select(*this, mask, where); }
 
@@ -249,8 +248,7 @@ Tensor one_hot(const Tensor& x, int64_t num_classes, Loc where) {
   const int64_t classes = std::min(largest, INT64_MAX - 1) + 1;
   Shape shape = x.sizes();
   shape.push_back(std::max<int64_t>(classes, 0));
-  const Tensor y = zeros(shape, x.options().dtype(kLong));
-  return y.scatter_(-1, x.unsqueeze(-1), 1);
+  return zeros(shape, x.options().dtype(kLong)).scatter_(-1, x.unsqueeze(-1), 1);
 }
 
 Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength, Loc where) {

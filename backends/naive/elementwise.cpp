@@ -109,9 +109,9 @@ void NaiveBackend::recurrent_cell(RecurrentCell kind, const MutableView& gates, 
   const int64_t next = c.shape[1] * gates.strides[1];  // from a gate to the next
   scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
     for_each(c.shape, {&c.strides, &gates.strides, &c_before.strides, &h.strides}, [&](const int64_t* at) {
-      double sums[sums_of(cell)];
-      for (int k = 0; k < sums_of(cell); ++k) sums[k] = load(gates, at[1] + k * next);
-      const auto step = scalar::recurrent_cell<cell>(sums, load(c_before, at[2]));
+      double gate[sums_of(cell)];
+      for (int k = 0; k < sums_of(cell); ++k) gate[k] = scalar::recurrent_gate<cell>(k, load(gates, at[1] + k * next));
+      const auto step = scalar::recurrent_cell<cell>(gate, load(c_before, at[2]));
       for (int k = 0; k < sums_of(cell); ++k) store(gates, at[1] + k * next, step.gates[k]);
       store(c, at[0], step.c), store(h, at[3], step.h);
     });

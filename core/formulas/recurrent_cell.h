@@ -25,25 +25,30 @@ GRADUS_HOST_DEVICE C relu(C x) {
   return select(x < C(0), C(0), x);
 }
 
-/// Computes a step from the sums of the gates:
+/// The formulas of a step. The first function computes a gate from its sum, the second the states from all gates:
 ///   RNN   h = tanh(sum), or relu
 ///   LSTM  i, f, o = sigmoid and g = tanh of the sums, which are in the order i, f, g, o; c = f c_before + i g and
 ///         h = o tanh(c)
 ///   GRU   r, z = sigmoid of the first sums, n = tanh(x + r u) and h = (1 - z) n + z h_before. u and x, the last sums,
 ///         are those over the hidden state and over the input. The gates contain n in the place of x.
 template <RecurrentCell cell, class C>
-GRADUS_HOST_DEVICE CellStep<C> recurrent_cell(const C* sums, const C& c_before) {
+GRADUS_HOST_DEVICE C recurrent_gate(int k, const C& sum) {
+  if constexpr (cell == RecurrentCell::lstm) return k == 2 ? tanh(sum) : logistic(sum);
+  else if constexpr (cell == RecurrentCell::gru) return k < 2 ? logistic(sum) : sum;
+  else return cell == RecurrentCell::rnn_relu ? relu(sum) : tanh(sum);
+}
+template <RecurrentCell cell, class C>
+GRADUS_HOST_DEVICE CellStep<C> recurrent_cell(const C* gates, const C& c_before) {
   if constexpr (cell == RecurrentCell::lstm) {
-    const C i = logistic(sums[0]), f = logistic(sums[1]), g = tanh(sums[2]), o = logistic(sums[3]);
+    const C &i = gates[0], &f = gates[1], &g = gates[2], &o = gates[3];
     const C c = f * c_before + i * g;
     return {{i, f, g, o}, c, o * tanh(c)};
   } else if constexpr (cell == RecurrentCell::gru) {
-    const C r = logistic(sums[0]), z = logistic(sums[1]), n = tanh(sums[3] + r * sums[2]);
-    const C h = n + z * (c_before - n);
-    return {{r, z, sums[2], n}, h, h};
+    const C &r = gates[0], &z = gates[1], &u = gates[2], &x = gates[3];
+    const C n = tanh(x + r * u), h = n + z * (c_before - n);
+    return {{r, z, u, n}, h, h};
   } else {
-    const C h = cell == RecurrentCell::rnn_relu ? relu(sums[0]) : tanh(sums[0]);
-    return {{h}, h, h};
+    return {{gates[0]}, gates[0], gates[0]};
   }
 }
 

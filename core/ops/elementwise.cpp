@@ -54,25 +54,21 @@ DType compute_type(BinaryOp op, DType dtype) {
                "subtraction of booleans is not defined; use logical operators or convert with .to(kInt)");
   GRADUS_CHECK(!needs_integral(op) || !is_floating(dtype), DTypeError,
                "bitwise operations need integers or booleans, got ", dtype);
-  const bool fractions = op == div || needs_floating(op);
-  return fractions && !is_floating(dtype) ? get_default_dtype() : dtype;
+  return !is_floating(dtype) && (op == div || needs_floating(op)) ? get_default_dtype() : dtype;
 }
 
-bool divides_integers(BinaryOp op, DType dtype) {
-  return (op == div || op == fmod || op == remainder) && !is_floating(dtype);
-}
-
-// Throws a ValueError if an integer divisor is 0, on the CPU only: on a GPU the host would have to wait for the result
+// Throws a ValueError if integers are divided by 0, on the CPU only: on a GPU the host would have to wait for the result
 // of this check. There, as in PyTorch, the quotient is 0.
-void check_divisor(const Array& b) {
-  if (!b.device().is_cpu()) return;
+void check_divisor(BinaryOp op, DType compute, const Array& b) {
+  const bool divides = op == div || op == fmod || op == remainder;
+  if (!divides || is_floating(compute) || !b.device().is_cpu()) return;
   GRADUS_CHECK(all_true(b), ValueError, "integers cannot be divided by 0");
 }
 
 // op(a, b), broadcast, computed in the type `compute`.
 Array binary_in(DType compute, BinaryOp op, const Array& a, const Array& b, const Array* into) {
   const Shape shape = broadcast_shapes(a.shape(), b.shape());
-  if (divides_integers(op, compute) && numel_of(shape) > 0) check_divisor(b);
+  if (numel_of(shape) > 0) check_divisor(op, compute, b);
   const DType dtype = is_predicate(op) ? DType::boolean : compute;
   Array left_room, right_room;
   const Array& left = operand(a, compute, shape, into, &left_room);

@@ -1,4 +1,5 @@
 // Steps of recurrent layers: every backend agrees with naive, and default bodies agree with their overrides.
+#include <gradus/core/kernel_choice.h>
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -37,9 +38,9 @@ TEST_CASE("a step of a recurrent cell and its gradient agree on every backend") 
 TEST_CASE("recurrent layers over sequences and their gradients agree on every backend") {
   Maker make(62);
   constexpr bool kBoth[] = {false, true};
-  // (L, N, H): hidden sizes for both kernels of LSTMs and their tails, and more sequences than run at the same time.
-  const Shape shapes[] = {{1, 1, 1},    {3, 0, 2},   {4, 2, 7},  {3, 3, 64},  {5, 2, 65},
-                          {2, 36, 128}, {2, 71, 66}, {2, 71, 3}, {2, 2, 130}, {2, 2, 257}};
+  // (L, N, H): hidden sizes for all kernels and their tails, and more sequences than run at the same time.
+  const Shape shapes[] = {{1, 1, 1},   {3, 0, 2},  {4, 2, 7},   {3, 3, 64},   {5, 2, 65}, {2, 36, 128},
+                          {2, 71, 66}, {2, 71, 3}, {4, 3, 130}, {2, 37, 256}, {2, 2, 257}};
   struct Kind {
     RecurrentCell cell;
     bool projected;
@@ -77,6 +78,7 @@ TEST_CASE("recurrent layers over sequences and their gradients agree on every ba
                                      .cells = is_lstm ? out[1] : states,
                                      .outputs = kind.projected ? out[2] : states,
                                      .hidden = states};
+            const ForcedAlgorithm forced("clusters");
             if (defaults) b.Backend::recurrent_sequence(args);
             else b.recurrent_sequence(args);
           };
@@ -84,7 +86,8 @@ TEST_CASE("recurrent layers over sequences and their gradients agree on every ba
         check_agreement("recurrent_sequence", {w_hh, h0, c0, w_hr}, {gates, cells, outputs, hidden}, forward(false),
                         forward(true), 8);
 
-        const Array active = some(wide, 0, 1), dhidden = some({L, N, P}, -1, 1), dc = some({N, H}, -1, 1);
+        const Array active = some(wide, 0, 1), dc = some({N, H}, -1, 1);
+        const Array dhidden = make({L, N, P}, dtype, make.choice(kInputLayouts), -1, 1);
         const Array dgates = some(wide, -1, 1), dprojected = some({L, N, P}, -1, 1), dh0 = some({N, P}, -1, 1);
         const bool with_hidden = make.choice(kBoth);
         auto backward = [&](bool defaults) {
@@ -101,6 +104,7 @@ TEST_CASE("recurrent layers over sequences and their gradients agree on every ba
                                              .dgates = out[1],
                                              .dprojected = kind.projected ? out[3] : Array(),
                                              .dh0 = out[2]};
+            const ForcedAlgorithm forced("clusters");
             if (defaults) b.Backend::recurrent_sequence_backward(args);
             else b.recurrent_sequence_backward(args);
           };

@@ -4,6 +4,7 @@
 
 #include <gradus/benchmarks/nets.h>
 #include <gradus/core/backend_interceptor.h>
+#include <gradus/core/kernel_choice.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/cuda/support.h>
 
@@ -120,8 +121,15 @@ TEST_CASE("explain on a GPU names the kernels of recurrent layers", "[explain]")
     return names;
   };
   using Names = std::set<std::string>;
-  CHECK(names(nn::GRU(8, 8)) == Names{"recurrent_cell gru", "recurrent_cell_backward gru"});
-  CHECK(names(nn::RNN(8, 8)) == Names{"recurrent_cell rnn_tanh", "recurrent_cell_backward rnn_tanh"});
-  CHECK(names(nn::LSTM(nn::LSTMOptions(8, 8).proj_size(4))) ==
-        Names{"recurrent_cell lstm", "recurrent_cell_backward lstm"});
+  const Names clusters = {"recurrent_sequence clusters", "recurrent_sequence_backward clusters"};
+  const auto steps = [](const std::string& cell) {
+    return Names{"recurrent_cell " + cell, "recurrent_cell_backward " + cell};
+  };
+  for (const bool can_cluster : {false, cuda_capability() >= 90}) {
+    const ForcedAlgorithm forced(can_cluster ? "clusters" : "steps");
+    CHECK(names(nn::GRU(8, 8)) == (can_cluster ? clusters : steps("gru")));
+    CHECK(names(nn::RNN(8, 8)) == (can_cluster ? clusters : steps("rnn_tanh")));
+    CHECK(names(nn::LSTM(8, 8)) == (can_cluster ? clusters : steps("lstm")));
+    CHECK(names(nn::LSTM(nn::LSTMOptions(8, 8).proj_size(4))) == steps("lstm"));
+  }
 }

@@ -73,7 +73,7 @@ TEST_CASE("the estimates of kernels on CUDA choose well on the problems that the
                                {"cuda_gemm", 1500, 0.015, 0.75},
                                {"cuda_softmax", 500, 0.005, 0.2},
                                {"cuda_attention", 500, 0.02, 0.6},
-                               {"cuda_lstm", 500, 0.005, 0.4}});
+                               {"cuda_recurrent", 500, 0.006, 0.6}});
 }
 
 TEST_CASE("the estimates of kernels on CUDA choose well on other problems") {
@@ -81,7 +81,7 @@ TEST_CASE("the estimates of kernels on CUDA choose well on other problems") {
                                 {"cuda_gemm", 200, 0.02, 0.6},
                                 {"cuda_softmax", 200, 0.005, 0.2},
                                 {"cuda_attention", 200, 0.015, 0.4},
-                                {"cuda_lstm", 200, 0.015, 0.75}});
+                                {"cuda_recurrent", 200, 0.005, 0.35}});
 }
 
 TEST_CASE("select() for CUDA runs the algorithm with the lowest estimate") {
@@ -113,7 +113,7 @@ TEST_CASE("the tuning table of CUDA has rows of known algorithms alone") {
       for (const auto* algorithm : family.algorithms) rows.insert(family.row(kind, *algorithm));
   };
   add_rows(cudnn_detail::conv_family()), add_rows(gemm_family()), add_rows(softmax_family());
-  add_rows(attention_family()), add_rows(lstm_family());
+  add_rows(attention_family()), add_rows(recurrent_family());
   for (const auto& row : tuning_table().device("h200").factors) {
     INFO(row.first);
     CHECK(rows.count(row.first) == 1);
@@ -150,7 +150,7 @@ TEST_CASE("another device scales the estimates of kernels on CUDA by its arithme
       tune::cuda_gemm().problem("h200", "float32 nt 1 64 100 784 bias"),
       tune::cuda_softmax().problem("h200", "forward float32 rows 128 1000"),
       tune::cuda_attention().problem("h200", "backward float32 heads 16 8 64 64 64 masked"),
-      tune::cuda_lstm().problem("h200", "forward float32 32 64 128")};
+      tune::cuda_recurrent().problem("h200", "forward float32 32 64 128 gru")};
   for (const std::unique_ptr<tune::Problem>& problem : problems) {
     const std::vector<tune::Candidate> before = problem->candidates(1);
     dynamic_cast<tune::CudaProblem&>(*problem).use(slow);

@@ -1,6 +1,6 @@
-// How the backend "cuda" computes attention and LSTMs over sequences, decided without a GPU for the properties of an
+// How the backend "cuda" computes attention, and recurrent layers over sequences, decided without a GPU for the properties of an
 // H200. The expected decisions are in sequence_plans.txt. After an intended change,
-// GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and LSTMs on CUDA are those written *"
+// GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and recurrent layers on CUDA are those written *"
 // overwrites that file, and its diff shows what changed.
 #include <sstream>
 
@@ -19,21 +19,20 @@ AttentionPlan plan_attention(DType dtype, int64_t N, int64_t H, int64_t L, int64
       .dtype = dtype, .q = {N, H, L, E}, .k = {N, H, S, E}, .v = {N, H, S, V}, .backward = backward, .device = device});
 }
 
-LstmPlan plan_lstm(DType dtype, int64_t L, int64_t N, int64_t H, bool contiguous = true,
-                   const DeviceProperties& device = kH200) {
-  return select(
-      LstmProblem{.dtype = dtype, .length = L, .batch = N, .size = H, .contiguous = contiguous, .device = device});
+RecurrentPlan plan_recurrent(RecurrentCell cell, DType dtype, int64_t L, int64_t N, int64_t H,
+                             const DeviceProperties& device = kH200) {
+  return select(RecurrentProblem{.cell = cell, .dtype = dtype, .length = L, .batch = N, .size = H, .device = device});
 }
 
 }  // namespace
 
-TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
+TEST_CASE("plans of attention and recurrent layers on CUDA are those written down") {
   std::ostringstream plans;
   plans
-      << "# What select() in backends/cuda/sequence decides on an H200. Attention of q (N, "
-         "H, "
-         "L, E),\n# k (N, H, S, E), v (N, H, S, V): algorithm, head, blocks and bytes of shared memory. LSTM of states "
-         "(L, N, H):\n# algorithm and blocks. Written by tests/cuda/sequence_select_test.cpp.\n\n";
+      << "# What select() in backends/cuda/sequence decides on an H200. Attention of q (N, H, L, E),\n# k (N, H, S, "
+         "E), "
+         "v (N, H, S, V): algorithm, head, blocks and bytes of shared memory. Recurrent layers of states\n# (L, N, H): "
+         "algorithm, blocks of a cluster and blocks. Written by tests/cuda/sequence_select_test.cpp.\n\n";
   constexpr int64_t heads[][6] = {{16, 4, 64, 64, 32, 32},  {1, 1, 1, 1, 1, 1},        {2, 8, 128, 128, 64, 64},
                                   {2, 8, 129, 129, 64, 64}, {64, 8, 64, 64, 64, 64},   {8, 12, 128, 128, 64, 64},
                                   {4, 4, 100, 30, 96, 128}, {4, 4, 30, 100, 16, 33},   {1, 1, 128, 128, 128, 128},
@@ -47,15 +46,17 @@ TEST_CASE("plans of attention and LSTMs on CUDA are those written down") {
               << plan.blocks << " " << plan.shared_bytes << "\n";
       }
   plans << "\n";
-  constexpr int64_t states[][3] = {{64, 32, 128}, {64, 33, 128}, {64, 34, 128}, {64, 66, 128}, {64, 67, 128},
-                                   {64, 32, 64},  {64, 67, 64},  {64, 32, 65},  {64, 32, 129}, {64, 512, 128},
-                                   {1, 1, 1},     {0, 32, 128},  {64, 0, 128}};
+  constexpr int64_t states[][3] = {{64, 32, 128},  {64, 33, 128}, {64, 66, 128},  {64, 67, 128},
+                                   {64, 32, 65},   {64, 32, 129}, {64, 32, 256},  {64, 33, 256},
+                                   {64, 64, 256},  {64, 32, 257}, {28, 128, 128}, {64, 512, 128},
+                                   {64, 512, 256}, {1, 1, 1},     {0, 32, 128},   {64, 0, 128}};
   for (const auto& [L, N, H] : states)
-    for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
-      const LstmPlan plan = plan_lstm(dtype, L, N, H);
-      plans << "lstm " << L << " " << N << " " << H << " " << name(dtype) << ": " << plan.algorithm->name << " "
-            << plan.blocks << "\n";
-    }
+    for (const RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru, RecurrentCell::rnn_tanh})
+      for (const DType dtype : {DType::f32, DType::bf16, DType::f64}) {
+        const RecurrentPlan plan = plan_recurrent(cell, dtype, L, N, H);
+        plans << kRecurrentCellNames[static_cast<size_t>(cell)] << " " << L << " " << N << " " << H << " "
+              << name(dtype) << ": " << plan.algorithm->name << " " << plan.cluster << " " << plan.blocks << "\n";
+      }
   test::check_decisions("cuda/sequence_plans.txt", plans.str());
 }
 
@@ -95,17 +96,24 @@ TEST_CASE("plans of attention on CUDA: tiles fit in the shared memory of every d
   CHECK(most > size_t{163} << 10);
 }
 
-TEST_CASE("plans of LSTMs on CUDA: clusters, contiguous operands, and blocks for all sequences") {
-  CHECK(plan_lstm(DType::f32, 64, 32, 128, false).algorithm == &kLstmSteps);
+TEST_CASE("plans of recurrent layers on CUDA: clusters, contiguous operands, and blocks for all sequences") {
   for (const int capability : {75, 80, 86, 89, 90}) {
-    const LstmPlan plan = plan_lstm(DType::f32, 64, 32, 128, true, limited(kH200, 90, capability));
-    CHECK(plan.algorithm == (capability < 90 ? &kLstmSteps : &kLstmClusters));
+    const RecurrentPlan plan =
+        plan_recurrent(RecurrentCell::gru, DType::f32, 64, 32, 128, limited(kH200, 90, capability));
+    CHECK(plan.algorithm == (capability < 90 ? &kRecurrentSteps : &kRecurrentClusters));
   }
   const ForcedAlgorithm forced("clusters");
   for (int64_t N = 1; N < 300; ++N)
-    for (const int64_t H : {1, 64, 65, 128}) {
-      const LstmPlan plan = plan_lstm(DType::f16, 5, N, H);
-      CHECK(plan.blocks % kLstmBlocks == 0);
-      CHECK(plan.blocks / kLstmBlocks * kLstmSequences >= N);
+    for (const int64_t H : {1, 64, 65, 128, 129, 256}) {
+      const RecurrentPlan plan = plan_recurrent(RecurrentCell::lstm, DType::f16, 5, N, H);
+      CHECK(plan.cluster == (H <= 128 ? 4 : 8));
+      CHECK(plan.blocks % plan.cluster == 0);
+      CHECK(plan.blocks / plan.cluster * kClusterSequences >= N);
     }
+  const RecurrentProblem possible{.length = 5, .batch = 7, .size = 256};
+  RecurrentProblem wide = possible, strided = possible, projected = possible, precise = possible;
+  wide.size = 257, strided.contiguous = false, projected.projected = true, precise.dtype = DType::f64;
+  CHECK(select(possible).algorithm == &kRecurrentClusters);
+  for (const RecurrentProblem& other : {wide, strided, projected, precise})
+    CHECK(select(other).algorithm == &kRecurrentSteps);
 }

@@ -339,6 +339,7 @@ RecurrentState recurrent_step(RecurrentCell kind, const Tensor& from_input, cons
     TensorList sums = chunk(x + u, gates_of(kind), -1);
     if (is_gru) sums[2] = chunk(u, 3, -1)[2], sums.push_back(chunk(x, 3, -1)[2]);
     return scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+      for (size_t k = 0; k < sums.size(); ++k) sums[k] = scalar::recurrent_gate<cell>(static_cast<int>(k), sums[k]);
       const auto next = scalar::recurrent_cell<cell>(sums.data(), before);
       return std::tuple{next.h, next.c};
     });

@@ -14,7 +14,7 @@ namespace gradus::cuda_detail {
 
 /// Options of a launch beyond its grid and block.
 struct LaunchOptions {
-  size_t shared_bytes = 0;  ///< dynamic shared memory, possibly above the default limit of 48 KiB
+  size_t shared_bytes = 0;  ///< dynamic shared memory; with static memory possibly above the default limit of 48 KiB
   dim3 cluster = 1;         ///< blocks in a cluster (DeviceProperties::has_clusters); the grid is a multiple of it
   /// Programmatic dependent launch: blocks may start while the previous kernel of the stream runs, as soon as every
   /// block of that kernel has called launch_dependents() or ended. All threads must call wait_for_grid() before they
@@ -50,7 +50,7 @@ class Launch {
   void with(const LaunchOptions& options, void (*kernel)(Parameters...), dim3 grid, dim3 block,
             const Arguments&... arguments) const {
     const auto& [bytes, cluster, early] = options;
-    if (bytes > size_t{48} << 10)
+    if (bytes > size_t{24} << 10)
       GRADUS_CUDA_CHECK(
           cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
     cudaLaunchAttribute attributes[2] = {};

@@ -1,39 +1,47 @@
-// An LSTM over whole sequences in one launch: for every step t, with gates (L, N, 4 H) = W x + biases,
-//   i, f, o = sigmoid, g = tanh of gates[t] + w_hh h[t-1];  c[t] = f c[t-1] + i g,  h[t] = o tanh(c[t]);
-// and the gradients of the gates' sums and of the first states. w_hh (4 H, H), h and c (L, N, H), contiguous.
-// Grid: x = clusters of four blocks. A cluster computes all steps of two sequences: sequences do not depend on each
-//   other, so no step waits for the whole device.
-// Block: 256 threads; a warp computes four hidden units. A lane keeps its share of their rows of w_hh (backward: of the
-//   columns) in registers, and computes one gate of one unit in one sequence.
+// A recurrent layer over whole sequences in one launch: for every step t, with gates (L, N, G H) = W x + biases,
+//   gates[t] += w_hh h[t-1] in their first rows, and then the cell (core/formulas/recurrent_cell.h);
+// and the gradients of the gates' sums and of the first states. w_hh (rows, H), h and c (L, N, H), contiguous but for
+// the gradient of h.
+// Grid: x = clusters of four blocks (H <= 128) or eight (H <= 256). A cluster computes all steps of two sequences:
+//   sequences do not depend on each other, so no step waits for the whole device.
+// Block: 256 or 512 threads, for 32 hidden units; a warp computes four or two of them. A lane keeps its share of their
+//   rows of w_hh (backward: of the columns) in registers, and computes one gate of one unit in one sequence. Gates that
+//   a cell does not have are zeros.
 // Pipeline: every warp sends its results of a step to all blocks of the cluster (st.async), whose barriers count the
 //   bytes. There are two buffers. A warp sends numbers to one buffer only after the numbers of all warps in the other
 //   buffer have been received, so no buffer is overwritten before it is read. Before a warp waits for numbers, it loads
 //   the next step's operands from global memory.
 // Deterministic: sums over lanes are fixed trees.
 //
-// The element-wise part of a step of a recurrent cell, after the matrix products, and its gradient; the formulas are in
-// core/formulas/recurrent_cell.h.
+// The element-wise part of a step of a recurrent cell, after the matrix products, and its gradient.
 // Layout: any strides.  Grid: x = blocks of a grid-stride loop over cells (for_each).  Block: 256 threads; a thread
 // computes one cell a step.  Deterministic: cells are independent of each other.
 #include <gradus/backends/cuda/cuda_backend.h>
 #include <gradus/backends/cuda/sequence/select.h>
 #include <gradus/core/formulas/recurrent_cell.h>
-#include <gradus/core/formulas/scalar_unary.h>
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/cluster.cuh>
 #include <gradus/backends/cuda/device/launch.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 
-namespace gradus::cuda_detail::lstm {
+namespace gradus::cuda_detail::recurrent {
 
-inline constexpr int kWarp = 32, kUnits = 4, kGates = 4;  // kUnits: hidden units of a warp
-inline constexpr int kSize = kLstmSize, kBlocks = kLstmBlocks, kSequences = kLstmSequences;
-inline constexpr int kBlockThreads = kSize / kBlocks / kUnits * kWarp;
-static_assert(kBlocks == kGates && kSequences == 2, "a lane sends to one block, and its lowest bits tell a sequence");
+inline constexpr int kWarp = 32, kGates = 4, kSequences = kClusterSequences;
+inline constexpr int kPitch = kClusterUnits + 1;  // of rows of weights in shared memory
+
+// The sizes of a kernel for kSize hidden units. Each sum of a warp's units is in kShare lanes.
+template <int kSize>
+struct Tile {
+  static constexpr int kBlocks = recurrent_cluster(kSize), kShare = kSize / 128;
+  static constexpr int kUnits = 4 / kShare, kThreads = kClusterUnits / kUnits * kWarp;
+  static_assert(kBlocks == kGates * kShare && kSequences == 2, "a lane sends to one block");
+};
 
 // The sizes of the hidden states, and the offsets of states, gates and weights.
+template <RecurrentCell cell>
 struct Sizes {
+  static constexpr int kSums = sums_of(cell), kRows = gates_of(cell);
   int length, batch, size;
   bool reverse;
 
@@ -42,12 +50,13 @@ struct Sizes {
     return (static_cast<int64_t>(t) * batch + sequence) * size + unit;
   }
   __device__ int64_t gate(int t, int sequence, int gate, int unit) const {
-    return ((static_cast<int64_t>(t) * batch + sequence) * kGates + gate) * size + unit;
+    return ((static_cast<int64_t>(t) * batch + sequence) * kSums + gate) * size + unit;
   }
   // The weight of unit `from` in the sum of a gate of unit `to`; 0 outside of w_hh.
   template <class T>
   __device__ float weight(const T* w_hh, int gate, int to, int from) const {
-    return to < size && from < size ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
+    const bool inside = gate < kRows && to < size && from < size;
+    return inside ? static_cast<float>(w_hh[(gate * size + to) * size + from]) : 0.0f;
   }
 };
 
@@ -105,16 +114,17 @@ __device__ float multiply(const float (&weights)[kRows][kWeights], const float (
 #endif
 
 // Computes h and c of every step. `gates` contains W x + biases before the call, and the values of the gates after it.
-template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
-    sequence_kernel(Sizes sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
+template <class T, RecurrentCell cell, int kSize>
+__global__ void __launch_bounds__(Tile<kSize>::kThreads)
+    sequence_kernel(Sizes<cell> sizes, T* gates, const T* w_hh, const T* h0, const T* c0, T* cells, T* hidden) {
 #if __CUDA_ARCH__ >= 900
-  // Half a warp multiplies the rows of w_hh of two units.
-  constexpr int kLanes = 16, kRows = 2 * kGates;
+  // A group of lanes multiplies the rows of w_hh of two units.
+  constexpr int kBlocks = Tile<kSize>::kBlocks, kUnits = Tile<kSize>::kUnits, kShare = Tile<kSize>::kShare;
+  constexpr int kLanes = 16 * kShare, kRows = 2 * kGates;
   __shared__ Exchange<kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
-  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
+  const int warps_unit = block * kClusterUnits + warp * kUnits;
 
   float weights[kRows][kSize / kLanes];
 #pragma unroll
@@ -130,29 +140,34 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
   exchange.init();
 
-  // Each lane computes one gate of one unit in one sequence.
-  const int own = lane & 1, sequence = first + own, gate = lane / 2 % kGates, unit = warps_unit + lane / 8;
-  const bool inside = sequence < sizes.batch && unit < sizes.size;
+  // Each lane computes one gate of one unit in one sequence. The lowest bits of its number tell the block to which it
+  // sends, beside the gate.
+  const int own = lane / kShare % 2, gate = lane / (2 * kShare) % kGates, unit = warps_unit + lane / (8 * kShare);
+  const int sequence = first + own, sent_to = gate * kShare + lane % kShare;
+  const bool inside = sequence < sizes.batch && unit < sizes.size, has_gate = inside && gate < sizes.kSums;
   float c = inside ? static_cast<float>(c0[sequence * sizes.size + unit]) : 0.0f;
-  float from_input = inside ? static_cast<float>(gates[sizes.gate(sizes.step(0), sequence, gate, unit)]) : 0.0f;
+  float from_input = has_gate ? static_cast<float>(gates[sizes.gate(sizes.step(0), sequence, gate, unit)]) : 0.0f;
   cluster_sync();
 
   for (int i = 0; i < sizes.length; ++i) {
     const int t = sizes.step(i);
     const float sum_of_input = from_input;
-    if (inside && i + 1 < sizes.length)
+    if (has_gate && i + 1 < sizes.length)
       from_input = static_cast<float>(gates[sizes.gate(sizes.step(i + 1), sequence, gate, unit)]);
     const auto* h_before = i == 0 ? exchange.numbers[0] : exchange.received(i);
     const float sum = sum_of_input + multiply<kLanes>(weights, h_before, lane);
-    const float value = gate == 2 ? ::tanhf(sum) : scalar::Unary<UnaryOp::sigmoid>::apply(sum, {});
-    const auto of_gate = [&](int k) { return __shfl_sync(0xffffffffu, value, (lane & ~6) | k << 1); };
-    const float input = of_gate(0), forget = of_gate(1), candidate = of_gate(2), output = of_gate(3);
-    c = forget * c + input * candidate;
-    const T h = static_cast<T>(output * ::tanhf(c));
-    c = static_cast<float>(static_cast<T>(c));
-    if (i + 1 < sizes.length) exchange.send(i, own, unit, static_cast<float>(h), /*block=*/gate);
+    const float value = scalar::recurrent_gate<cell>(gate, sum);
+    float values[kGates];
+#pragma unroll
+    for (int k = 0; k < kGates; ++k)
+      values[k] = __shfl_sync(0xffffffffu, value, (lane & ~(6 * kShare)) | k * 2 * kShare);
+    const auto state = scalar::recurrent_cell<cell>(values, c);
+    const T h = static_cast<T>(state.h);
+    c = static_cast<float>(static_cast<T>(state.c));
+    if (i + 1 < sizes.length) exchange.send(i, own, unit, static_cast<float>(h), sent_to);
     if (inside) {
-      gates[sizes.gate(t, sequence, gate, unit)] = static_cast<T>(value);
+      const bool is_candidate = cell == RecurrentCell::gru && gate == 3;
+      if (has_gate) gates[sizes.gate(t, sequence, gate, unit)] = static_cast<T>(is_candidate ? state.gates[3] : value);
       if (gate == 0) cells[sizes.state(t, sequence, unit)] = static_cast<T>(c);
       if (gate == 1) hidden[sizes.state(t, sequence, unit)] = h;
     }
@@ -161,43 +176,64 @@ __global__ void __launch_bounds__(kBlockThreads)
 #endif
 }
 
-// Computes the gradients of the gates' sums at every step, and of the first states. `dc` contains the gradient of the
-// last cell state before the call, and the gradient of c0 after it. dhidden may be null.
+// The gradient of the hidden states: (L, N, H) with any strides, or absent.
 template <class T>
-__global__ void __launch_bounds__(kBlockThreads)
-    sequence_backward_kernel(Sizes sizes, const T* dhidden, const T* gates, const T* w_hh, const T* c0, const T* cells,
-                             T* dc, T* dgates, T* dh0) {
+struct StateGradient {
+  const T* data;
+  int64_t step, sequence, unit;
+  explicit StateGradient(const View& view)
+      : data(view.as<T>()), step(view ? view.strides[0] : 0), sequence(view ? view.strides[1] : 0),
+        unit(view ? view.strides[2] : 0) {}
+};
+
+// Computes the gradients of the gates' sums at every step, and of the first states. `dc` contains the gradient of the
+// last cell state before the call, and the gradient of c0 after it.
+template <class T, RecurrentCell cell, int kSize>
+__global__ void __launch_bounds__(Tile<kSize>::kThreads)
+    sequence_backward_kernel(Sizes<cell> sizes, StateGradient<T> dhidden, const T* gates, const T* w_hh, const T* c0,
+                             const T* cells, T* dc, T* dgates, T* dh0) {
 #if __CUDA_ARCH__ >= 900
-  // A warp multiplies the columns of w_hh of four units.
+  // A warp multiplies the columns of w_hh of its units.
+  constexpr int kBlocks = Tile<kSize>::kBlocks, kUnits = Tile<kSize>::kUnits, kShare = Tile<kSize>::kShare;
   constexpr int kWeights = kGates * kSize / kWarp;
   __shared__ Exchange<kGates * kSize> exchange;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   const int block = blockIdx.x % kBlocks, first = blockIdx.x / kBlocks * kSequences;
-  const int warps_unit = block * (kSize / kBlocks) + warp * kUnits;
+  const int warps_unit = block * kClusterUnits + warp * kUnits;
 
+  // Shared memory holds the columns of the block's units first, because a warp loads a row of them at a time.
+  extern __shared__ float columns[];
+#pragma unroll 16
+  for (int row = warp; row < sizes.kRows * kSize; row += Tile<kSize>::kThreads / kWarp)
+    columns[row * kPitch + lane] = sizes.weight(w_hh, row / kSize, row % kSize, block * kClusterUnits + lane);
+  __syncthreads();
   float weights[kUnits][kWeights];
 #pragma unroll
   for (int column = 0; column < kUnits; ++column)
 #pragma unroll
-    for (int i = 0; i < kWeights; ++i)
-      weights[column][i] = sizes.weight(w_hh, i % kGates, lane + kWarp * (i / kGates), warps_unit + column);
+    for (int i = 0; i < kWeights; ++i) {
+      const int gate = i % kGates, row = gate * kSize + lane + kWarp * (i / kGates);
+      weights[column][i] = gate < sizes.kRows ? columns[row * kPitch + warp * kUnits + column] : 0.0f;
+    }
   exchange.init();
 
   // Each lane computes the gradient of one gate of one unit in one sequence.
-  const int own = lane / 4 & 1, sequence = first + own, gate = lane % kGates, unit = warps_unit + lane / 8;
+  const int own = lane / (4 * kShare) % 2, sequence = first + own, gate = lane % kGates;
+  const int unit = warps_unit + lane / (8 * kShare);
   const bool inside = sequence < sizes.batch && unit < sizes.size;
   struct Saved {
-    float input = 0, forget = 0, candidate = 0, output = 0, c_before = 0, dh = 0;
+    float active[kGates] = {}, c_before = 0, dh = 0;
   };
   const auto saved_of = [&](int i) {
     Saved saved;
     if (!inside) return saved;
     const int t = sizes.step(i);
-    const auto active = [&](int k) { return static_cast<float>(gates[sizes.gate(t, sequence, k, unit)]); };
-    saved.input = active(0), saved.forget = active(1), saved.candidate = active(2), saved.output = active(3);
+#pragma unroll
+    for (int k = 0; k < sizes.kSums; ++k) saved.active[k] = static_cast<float>(gates[sizes.gate(t, sequence, k, unit)]);
     saved.c_before = static_cast<float>(i == 0 ? c0[sizes.state(0, sequence, unit)]
                                                : cells[sizes.state(sizes.step(i - 1), sequence, unit)]);
-    if (dhidden) saved.dh = static_cast<float>(dhidden[sizes.state(t, sequence, unit)]);
+    if (dhidden.data)
+      saved.dh = static_cast<float>(dhidden.data[t * dhidden.step + sequence * dhidden.sequence + unit * dhidden.unit]);
     return saved;
   };
 
@@ -211,26 +247,26 @@ __global__ void __launch_bounds__(kBlockThreads)
     const int forward = sizes.length - 1 - i, t = sizes.step(forward);
     const Saved saved = next;
     if (forward > 0) next = saved_of(forward - 1);
-    const float tanh_of_c = ::tanhf(c);
     const float dh = saved.dh + (i == 0 ? 0.0f : multiply<kWarp>(weights, exchange.received(i), lane));
-    dcell += dh * saved.output * (1 - tanh_of_c * tanh_of_c);
-    const auto [input, forget, candidate, output, c_before, unused] = saved;
-    const float slopes[kGates] = {dcell * candidate * (input * (1 - input)), dcell * c_before * (forget * (1 - forget)),
-                                  dcell * input * (1 - candidate * candidate),
-                                  dh * tanh_of_c * (output * (1 - output))};
-    const T slope = static_cast<T>(gate == 0 ? slopes[0] : gate == 1 ? slopes[1] : gate == 2 ? slopes[2] : slopes[3]);
-    dcell = static_cast<float>(static_cast<T>(dcell * forget));
-    c = c_before;
-    for (int to = 0; to < kBlocks; ++to) exchange.send(i, own, unit * kGates + gate, static_cast<float>(slope), to);
-    if (inside) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
+    const auto gradient = scalar::recurrent_cell_backward<cell>(saved.active, saved.c_before, c, dh, dcell);
+    const auto& sums = gradient.sums;
+    const T slope = static_cast<T>(gate == 0 ? sums[0] : gate == 1 ? sums[1] : gate == 2 ? sums[2] : sums[3]);
+    dcell = static_cast<float>(static_cast<T>(gradient.dc_before));
+    c = saved.c_before;
+    for (int to = lane / kGates % kShare; to < kBlocks; to += kShare)
+      exchange.send(i, own, unit * kGates + gate, static_cast<float>(slope), to);
+    if (inside && gate < sizes.kSums) dgates[sizes.gate(t, sequence, gate, unit)] = slope;
   }
   const float dh = multiply<kWarp>(weights, exchange.received(sizes.length), lane);
-  if (inside && gate == 0) dc[at_start] = static_cast<T>(dcell), dh0[at_start] = static_cast<T>(dh);
+  if (inside && gate == 0) {
+    dc[at_start] = static_cast<T>(dcell);
+    dh0[at_start] = static_cast<T>(cell == RecurrentCell::lstm ? dh : dh + dcell);
+  }
   cluster_sync();
 #endif
 }
 
-}  // namespace gradus::cuda_detail::lstm
+}  // namespace gradus::cuda_detail::recurrent
 
 namespace gradus {
 namespace {
@@ -242,52 +278,63 @@ bool contiguous(std::initializer_list<const StridedLayout*> views) {
                      [](const StridedLayout* view) { return view->strides == contiguous_strides(view->shape); });
 }
 
-lstm::Sizes sizes_of(const Shape& states, bool reverse) {
-  const auto size = [&](int axis) { return static_cast<int>(states[axis]); };
-  return {size(0), size(1), size(2), reverse};
+RecurrentPlan plan_of(RecurrentCell cell, const View& states, const View& w_hr, bool is_contiguous, bool backward) {
+  return select(RecurrentProblem{.cell = cell,
+                                 .dtype = states.dtype,
+                                 .length = states.shape[0],
+                                 .batch = states.shape[1],
+                                 .size = states.shape[2],
+                                 .contiguous = is_contiguous,
+                                 .projected = static_cast<bool>(w_hr),
+                                 .backward = backward,
+                                 .tf32 = cuda::matmul_allow_tf32(),
+                                 .device = device_properties(states.device.index())});
 }
 
-LstmPlan plan_of(const View& states, bool is_contiguous, bool backward) {
-  return select(LstmProblem{.dtype = states.dtype,
-                            .length = states.shape[0],
-                            .batch = states.shape[1],
-                            .size = states.shape[2],
-                            .contiguous = is_contiguous,
-                            .backward = backward,
-                            .tf32 = cuda::matmul_allow_tf32(),
-                            .device = device_properties(states.device.index())});
+// Calls f.operator()<T, cell, kSize>(sizes).
+template <class F>
+void visit(const RecurrentPlan& plan, RecurrentCell kind, const View& states, bool reverse, const F& f) {
+  const auto size = [&](int axis) { return static_cast<int>(states.shape[axis]); };
+  visit_narrow(states.dtype, [&]<class T>() {
+    scalar::visit_cell(kind, [&]<RecurrentCell cell>() {
+      visit_constant<128, kMostRecurrentUnits>(static_cast<int>(plan.cluster) * kClusterUnits, [&]<int kSize>() {
+        f.template operator()<T, cell, kSize>(recurrent::Sizes<cell>{size(0), size(1), size(2), reverse});
+      });
+    });
+  });
 }
 
 }  // namespace
 
-// Other cells, and projections, are computed one step after the other.
 void CudaBackend::recurrent_sequence(const RecurrentArgs& args) {
-  const auto& [cell, gates, w_hh, w_hr, h0, c0, reverse, cells, outputs, hidden] = args;
-  if (cell != RecurrentCell::lstm || w_hr) return Backend::recurrent_sequence(args);
-  const LstmPlan plan = plan_of(hidden, contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden}), false);
-  if (plan.algorithm == &kLstmSteps) return Backend::recurrent_sequence(args);
+  const auto& [kind, gates, w_hh, w_hr, h0, c0, reverse, cells, outputs, hidden] = args;
+  const bool is_contiguous = contiguous({&gates, &w_hh, &h0, &c0, &cells, &hidden});
+  const RecurrentPlan plan = plan_of(kind, cells, w_hr, is_contiguous, false);
+  if (plan.algorithm == &kRecurrentSteps) return Backend::recurrent_sequence(args);
   EventScope event("recurrent_sequence", "cuda", plan.algorithm->name, {&gates, &w_hh},
                    2 * gates.numel() * hidden.shape[2] + 25 * cells.numel(), plan.algorithm->reason);
-  visit_narrow(gates.dtype, [&]<class T>() {
+  visit(plan, kind, cells, reverse, [&]<class T, RecurrentCell cell, int kSize>(recurrent::Sizes<cell> sizes) {
     Launch(args.gates.device)
-        .with({.cluster = kLstmBlocks}, lstm::sequence_kernel<T>, plan.blocks, lstm::kBlockThreads,
-              sizes_of(args.hidden.shape, args.reverse), args.gates.as<T>(), args.w_hh.as<T>(), args.h0.as<T>(),
+        .with({.cluster = plan.cluster}, recurrent::sequence_kernel<T, cell, kSize>, plan.blocks,
+              recurrent::Tile<kSize>::kThreads, sizes, args.gates.as<T>(), args.w_hh.as<T>(), args.h0.as<T>(),
               args.c0.as<T>(), args.cells.as<T>(), args.hidden.as<T>());
   });
 }
 
 void CudaBackend::recurrent_sequence_backward(const RecurrentBackwardArgs& args) {
-  const auto& [cell, dhidden, gates, w_hh, w_hr, c0, cells, reverse, dc, dgates, dprojected, dh0] = args;
-  if (cell != RecurrentCell::lstm || w_hr) return Backend::recurrent_sequence_backward(args);
-  const LstmPlan plan = plan_of(cells, contiguous({&dhidden, &gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0}), true);
-  if (plan.algorithm == &kLstmSteps) return Backend::recurrent_sequence_backward(args);
+  const auto& [kind, dhidden, gates, w_hh, w_hr, c0, cells, reverse, dc, dgates, dprojected, dh0] = args;
+  const bool is_contiguous = contiguous({&gates, &w_hh, &c0, &cells, &dc, &dgates, &dh0});
+  const RecurrentPlan plan = plan_of(kind, cells, w_hr, is_contiguous, true);
+  if (plan.algorithm == &kRecurrentSteps) return Backend::recurrent_sequence_backward(args);
   EventScope event("recurrent_sequence_backward", "cuda", plan.algorithm->name, {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel(), plan.algorithm->reason);
-  visit_narrow(gates.dtype, [&]<class T>() {
+  visit(plan, kind, cells, reverse, [&]<class T, RecurrentCell cell, int kSize>(recurrent::Sizes<cell> sizes) {
+    constexpr size_t kColumnBytes = sizeof(float) * gates_of(cell) * kSize * recurrent::kPitch;
     Launch(args.gates.device)
-        .with({.cluster = kLstmBlocks}, lstm::sequence_backward_kernel<T>, plan.blocks, lstm::kBlockThreads,
-              sizes_of(args.cells.shape, args.reverse), args.dhidden.as<T>(), args.gates.as<T>(), args.w_hh.as<T>(),
-              args.c0.as<T>(), args.cells.as<T>(), args.dc.as<T>(), args.dgates.as<T>(), args.dh0.as<T>());
+        .with({.shared_bytes = kColumnBytes, .cluster = plan.cluster},
+              recurrent::sequence_backward_kernel<T, cell, kSize>, plan.blocks, recurrent::Tile<kSize>::kThreads, sizes,
+              recurrent::StateGradient<T>(args.dhidden), args.gates.as<T>(), args.w_hh.as<T>(), args.c0.as<T>(),
+              args.cells.as<T>(), args.dc.as<T>(), args.dgates.as<T>(), args.dh0.as<T>());
   });
 }
 
@@ -306,9 +353,10 @@ struct Cell {
 
   __device__ void operator()(uint32_t, const int64_t (&at)[4]) const {
     using Number = compute_t<T>;
-    Number sums[kSums];
-    for (int k = 0; k < kSums; ++k) sums[k] = static_cast<Number>(gates[at[1] + k * gate]);
-    const auto step = scalar::recurrent_cell<cell>(sums, static_cast<Number>(c_before[at[2]]));
+    Number active[kSums];
+    for (int k = 0; k < kSums; ++k)
+      active[k] = scalar::recurrent_gate<cell>(k, static_cast<Number>(gates[at[1] + k * gate]));
+    const auto step = scalar::recurrent_cell<cell>(active, static_cast<Number>(c_before[at[2]]));
     for (int k = 0; k < kSums; ++k) gates[at[1] + k * gate] = static_cast<T>(step.gates[k]);
     c[at[0]] = static_cast<T>(step.c), h[at[3]] = static_cast<T>(step.h);
   }

@@ -1,4 +1,4 @@
-// Chooses the kernels for attention and LSTMs, and plans their tiles.
+// Chooses the kernels for attention and recurrent layers, and plans their tiles.
 #include <gradus/backends/cuda/sequence/select.h>
 
 namespace gradus::cuda_detail {
@@ -119,41 +119,46 @@ KernelWork attention_products_work(const AttentionProblem& p) {
   return scaled_to(p.device, kProductParts, work);
 }
 
-// ---- LSTM ----
+// ---- Recurrent layers ----
 
-bool can_cluster(const LstmProblem& p) {
+bool can_cluster(const RecurrentProblem& p) {
   constexpr int64_t kMost = int64_t{1} << 24;  // grid sizes and step numbers have 32 bits
   const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
-  return p.contiguous && p.device.has_clusters() && p.dtype != DType::f64 && within(p.length, kMost - 1) &&
-         within(p.batch, kMost - 1) && within(p.size, kLstmSize);
+  return p.contiguous && !p.projected && p.device.has_clusters() && p.dtype != DType::f64 &&
+         within(p.length, kMost - 1) && within(p.batch, kMost - 1) && within(p.size, kMostRecurrentUnits);
 }
 
-LstmPlan plan_clusters(const LstmProblem& p) {
-  return {&kLstmClusters, static_cast<uint32_t>(kLstmBlocks * ceil_div(p.batch, int64_t{kLstmSequences}))};
+RecurrentPlan plan_clusters(const RecurrentProblem& p) {
+  const int64_t cluster = recurrent_cluster(p.size), clusters = ceil_div(p.batch, int64_t{kClusterSequences});
+  return {&kRecurrentClusters, static_cast<uint32_t>(cluster), static_cast<uint32_t>(cluster * clusters)};
 }
 
-double lstm_bytes(const LstmProblem& p) {
+// States, and sums of a step.
+double recurrent_bytes(const RecurrentProblem& p) {
   const int64_t states = p.length * p.batch * p.size;
-  return static_cast<double>((p.backward ? 11 : 10) * states * element(p.dtype));
+  return static_cast<double>((2 * sums_of(p.cell) + (p.backward ? 3 : 2)) * states * element(p.dtype));
 }
 
-// A step of a cluster multiplies the states of its sequences with all weights, which it loads into registers before.
-KernelWork clusters_work(const LstmProblem& p) {
-  WorkCounter counter(p.device, p.dtype, MathMode::fma, lstm_bytes(p));
-  counter.add_tiles({.blocks = plan_clusters(p).blocks,
-                     .resident = 1,
+// A step of a cluster multiplies the states of its sequences with all weights, which it loads into registers before. The
+// registers that the weights need decide how many blocks a multiprocessor can run.
+KernelWork clusters_work(const RecurrentProblem& p) {
+  const RecurrentPlan plan = plan_clusters(p);
+  const int64_t gates = gates_of(p.cell), size = plan.cluster * kClusterUnits;
+  WorkCounter counter(p.device, p.dtype, MathMode::fma, recurrent_bytes(p));
+  counter.add_tiles({.blocks = plan.blocks,
+                     .resident = (gates == 1 ? 16 : 8) / plan.cluster,
                      .steps = p.length,
-                     .multiply_adds = int64_t{kLstmSequences} * 4 * kLstmSize * kLstmSize / kLstmBlocks});
-  counter.add(kTileBytes, ceil_div(p.batch, int64_t{kLstmSequences}) * 4 * p.size * p.size * element(p.dtype));
+                     .multiply_adds = kClusterSequences * gates * kClusterUnits * size});
+  counter.add(kTileBytes, plan.blocks / plan.cluster * gates * p.size * p.size * element(p.dtype));
   counter.add(kLaunches, 1);
   return counter.work();
 }
 
-KernelWork steps_work(const LstmProblem& p) {
+KernelWork steps_work(const RecurrentProblem& p) {
   KernelWork work = {};
-  const int64_t H = p.size;
-  add_products(work, p.device, p.dtype, p.mode(), p.length, 1, p.batch, p.backward ? H : 4 * H, p.backward ? 4 * H : H);
-  work[kOtherBytes] = lstm_bytes(p);
+  const int64_t H = p.size, rows = gates_of(p.cell) * H;
+  add_products(work, p.device, p.dtype, p.mode(), p.length, 1, p.batch, p.backward ? H : rows, p.backward ? rows : H);
+  work[kOtherBytes] = recurrent_bytes(p);
   work[kKernels] += static_cast<double>(p.length * (p.backward ? 2 : 1));  // cells, and sums of gradients
   return scaled_to(p.device, kProductParts, work);
 }
@@ -177,21 +182,22 @@ constinit const AttentionAlgorithm kAttentionProducts = {
     .plan = [](const AttentionProblem&) { return AttentionPlan{.algorithm = &kAttentionProducts}; },
     .launch = {}};
 
-constinit const LstmAlgorithm kLstmClusters = {.name = "clusters",
-                                               .reason = "a cluster's registers hold the weights",
-                                               .parts = kTileParts,
-                                               .can_run = can_cluster,
-                                               .work = clusters_work,
-                                               .plan = plan_clusters,
-                                               .launch = {}};
+constinit const RecurrentAlgorithm kRecurrentClusters = {.name = "clusters",
+                                                         .reason = "a cluster's registers hold the weights",
+                                                         .parts = kTileParts,
+                                                         .can_run = can_cluster,
+                                                         .work = clusters_work,
+                                                         .plan = plan_clusters,
+                                                         .launch = {}};
 
-constinit const LstmAlgorithm kLstmSteps = {.name = "steps",
-                                            .reason = "large products in each step",
-                                            .parts = kProductParts,
-                                            .can_run = [](const LstmProblem&) { return true; },
-                                            .work = steps_work,
-                                            .plan = [](const LstmProblem&) { return LstmPlan{&kLstmSteps}; },
-                                            .launch = {}};
+constinit const RecurrentAlgorithm kRecurrentSteps = {
+    .name = "steps",
+    .reason = "large products in each step",
+    .parts = kProductParts,
+    .can_run = [](const RecurrentProblem&) { return true; },
+    .work = steps_work,
+    .plan = [](const RecurrentProblem&) { return RecurrentPlan{&kRecurrentSteps}; },
+    .launch = {}};
 
 const KernelFamily<AttentionAlgorithm>& attention_family() {
   static const KernelFamily<AttentionAlgorithm> family(
@@ -199,9 +205,9 @@ const KernelFamily<AttentionAlgorithm>& attention_family() {
   return family;
 }
 
-const KernelFamily<LstmAlgorithm>& lstm_family() {
-  static const KernelFamily<LstmAlgorithm> family("cuda_lstm", kinds(), {&kLstmClusters, &kLstmSteps}, tuned_devices(),
-                                                  tuning_table());
+const KernelFamily<RecurrentAlgorithm>& recurrent_family() {
+  static const KernelFamily<RecurrentAlgorithm> family(
+      "cuda_recurrent", kinds(), {&kRecurrentClusters, &kRecurrentSteps}, tuned_devices(), tuning_table());
   return family;
 }
 
@@ -211,10 +217,12 @@ AttentionPlan select(const AttentionProblem& problem) {
                     [&] { return attention_family().select(problem).algorithm->plan(problem); });
 }
 
-LstmPlan select(const LstmProblem& problem) {
-  thread_local RecentPlans<LstmProblem, LstmPlan> recent;
-  return recent.get(problem, hash_of({problem.length, problem.batch, problem.size, problem.backward}),
-                    [&] { return lstm_family().select(problem).algorithm->plan(problem); });
+RecurrentPlan select(const RecurrentProblem& problem) {
+  thread_local RecentPlans<RecurrentProblem, RecurrentPlan> recent;
+  return recent.get(
+      problem,
+      hash_of({problem.length, problem.batch, problem.size, 4 * problem.backward + static_cast<int>(problem.cell)}),
+      [&] { return recurrent_family().select(problem).algorithm->plan(problem); });
 }
 
 }  // namespace gradus::cuda_detail

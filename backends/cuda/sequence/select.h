@@ -1,4 +1,4 @@
-// Decides how the backend "cuda" computes attention and LSTMs over whole sequences. Host code without CUDA, so that
+// Decides how the backend "cuda" computes attention, and recurrent layers over whole sequences. Host code without CUDA, so that
 // decisions can be tested on machines without a GPU. The fused kernels of both need no scratch memory.
 #pragma once
 
@@ -10,6 +10,7 @@
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/array/shape.h>
+#include <gradus/core/element_ops.h>
 
 namespace gradus::cuda_detail {
 
@@ -61,36 +62,40 @@ const KernelFamily<AttentionAlgorithm>& attention_family();
 extern const AttentionAlgorithm kAttentionTiles;     ///< attention.cu: one launch, rows of weights in shared memory
 extern const AttentionAlgorithm kAttentionProducts;  ///< matrix products, softmax and dropout (core/composites)
 
-/// The number of blocks of a cluster of recurrent.cu, the number of sequences that it processes, and the maximum number
-/// of hidden units.
-inline constexpr int kLstmBlocks = 4, kLstmSequences = 2, kLstmSize = 128;
+/// The number of sequences that a cluster of recurrent.cu processes, of the hidden units of each of its blocks, and the
+/// maximum number of hidden units.
+inline constexpr int kClusterSequences = 2, kClusterUnits = 32, kMostRecurrentUnits = 256;
+/// The number of blocks of a cluster for states with `size` hidden units.
+constexpr int recurrent_cluster(int64_t size) { return (size <= 128 ? 128 : kMostRecurrentUnits) / kClusterUnits; }
 
-/// An LSTM over a sequence, or its gradient.
-struct LstmProblem {
+/// A recurrent layer over a sequence, or its gradient.
+struct RecurrentProblem {
+  RecurrentCell cell = RecurrentCell::lstm;
   DType dtype = DType::f32;
   int64_t length = 0, batch = 0, size = 0;  ///< sizes L, N and H of the hidden states (L, N, H)
   bool contiguous = true;                   ///< whether all tensors are contiguous
+  bool projected = false;                   ///< whether there is a w_hr
   bool backward = false;
   bool tf32 = false;  ///< cuda::matmul_allow_tf32()
   DeviceProperties device = kH200;
-  bool operator==(const LstmProblem&) const = default;
+  bool operator==(const RecurrentProblem&) const = default;
 
   MathMode mode() const { return library_mode(dtype, tf32, device); }
   size_t kind() const { return 2 * kind_of(dtype, mode()) + (backward ? 1 : 0); }
   size_t device_index() const { return 0; }
 };
 
-struct LstmPlan;
-using LstmAlgorithm = KernelAlgorithm<LstmProblem, LstmPlan, std::monostate>;  ///< recurrent.cu launches
+struct RecurrentPlan;
+using RecurrentAlgorithm = KernelAlgorithm<RecurrentProblem, RecurrentPlan, std::monostate>;  ///< recurrent.cu launches
 
-struct LstmPlan {
-  const LstmAlgorithm* algorithm = nullptr;
-  uint32_t blocks = 0;  ///< total number of blocks of all clusters; 0 for the algorithm `steps`
+struct RecurrentPlan {
+  const RecurrentAlgorithm* algorithm = nullptr;
+  uint32_t cluster = 0, blocks = 0;  ///< blocks of a cluster, and of all clusters; 0 for the algorithm `steps`
 };
 
-LstmPlan select(const LstmProblem& problem);
-const KernelFamily<LstmAlgorithm>& lstm_family();
-extern const LstmAlgorithm kLstmClusters;  ///< recurrent.cu: all steps in one launch
-extern const LstmAlgorithm kLstmSteps;     ///< a matrix product and a cell for each step (core/composites)
+RecurrentPlan select(const RecurrentProblem& problem);
+const KernelFamily<RecurrentAlgorithm>& recurrent_family();
+extern const RecurrentAlgorithm kRecurrentClusters;  ///< recurrent.cu: all steps in one launch
+extern const RecurrentAlgorithm kRecurrentSteps;     ///< a matrix product and a cell for each step (core/composites)
 
 }  // namespace gradus::cuda_detail

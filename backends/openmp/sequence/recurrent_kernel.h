@@ -10,9 +10,10 @@ namespace gradus::openmp_detail::GRADUS_ISA {
 template <class T, RecurrentCell cell>
 void recurrent_cell(T* gates, const T* c_before, T* c, T* h, int64_t size) {
   for_lanes<T>(size, [&](int64_t j, auto lanes) {
-    Lanes<T> sums[sums_of(cell)];
-    for (int k = 0; k < sums_of(cell); ++k) sums[k] = lanes.get(gates + k * size + j);
-    const auto step = scalar::recurrent_cell<cell>(sums, Lanes<T>(lanes.get(c_before + j)));
+    Lanes<T> active[sums_of(cell)];
+    for (int k = 0; k < sums_of(cell); ++k)
+      active[k] = scalar::recurrent_gate<cell>(k, Lanes<T>(lanes.get(gates + k * size + j)));
+    const auto step = scalar::recurrent_cell<cell>(active, Lanes<T>(lanes.get(c_before + j)));
     for (int k = 0; k < sums_of(cell); ++k) lanes.put(gates + k * size + j, step.gates[k].v);
     lanes.put(c + j, step.c.v), lanes.put(h + j, step.h.v);
   });

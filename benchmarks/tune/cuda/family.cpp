@@ -13,7 +13,7 @@ void CudaOperands::reset() { backend("cuda").fill(result(), std::numeric_limits<
 void CudaProblem::run(const std::string&) { GRADUS_FAIL(Error, "measure_cuda() measures kernels of CUDA"); }
 
 std::vector<Family> cuda_families() {
-  return {cuda_conv2d(), cuda_gemm(), cuda_softmax(), cuda_attention(), cuda_lstm()};
+  return {cuda_conv2d(), cuda_gemm(), cuda_softmax(), cuda_attention(), cuda_recurrent()};
 }
 
 std::map<std::string, Regret> regrets_of_selected(const std::vector<Measurement>& measurements) {

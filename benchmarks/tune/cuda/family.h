@@ -70,8 +70,8 @@ Family cuda_softmax();
 ///   LAYOUT    dense, or heads: views of (N, L, H, E)
 ///   OPTION    plain, masked (causal) or dropout
 Family cuda_attention();
-/// LSTMs over a sequence: "PASS TYPE LENGTH BATCH SIZE"
-Family cuda_lstm();
+/// Recurrent layers over a sequence: "PASS TYPE LENGTH BATCH SIZE CELL", with CELL rnn_tanh, rnn_relu, lstm or gru
+Family cuda_recurrent();
 
 /// One of each name. families() has those of the CPU alone.
 std::vector<Family> cuda_families();

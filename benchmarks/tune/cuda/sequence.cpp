@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -139,17 +140,19 @@ std::string draw_attention(Random& random) {
   }
 }
 
-// ---- LSTM ----
+// ---- Recurrent layers ----
 
-class LstmOperands final : public CudaOperands {
+class RecurrentOperands final : public CudaOperands {
  public:
-  LstmOperands(const LstmProblem& problem, Device device) : problem_(problem) {
+  RecurrentOperands(const RecurrentProblem& problem, Device device) : problem_(problem) {
     const int64_t L = problem.length, N = problem.batch, H = problem.size;
     const auto make = [&](const Shape& shape) { return Array::empty(shape, problem.dtype, device); };
-    for (Array* each : {&inputs_, &gates_, &dgates_}) *each = make({L, N, 4 * H});
-    for (Array* each : {&cells_, &hidden_, &dhidden_}) *each = make({L, N, H});
-    for (Array* each : {&h0_, &c0_, &dc_, &dh0_}) *each = make({N, H});
-    w_ = make({4 * H, H});
+    for (Array* each : {&inputs_, &gates_, &dgates_}) *each = make({L, N, sums_of(problem.cell) * H});
+    for (Array* each : {&hidden_, &dhidden_}) *each = make({L, N, H});
+    for (Array* each : {&h0_, &dc_, &dh0_}) *each = make({N, H});
+    cells_ = is_lstm() ? make({L, N, H}) : hidden_;
+    c0_ = is_lstm() ? make({N, H}) : h0_;
+    w_ = make({gates_of(problem.cell) * H, H});
   }
 
   void fill() override {
@@ -169,7 +172,8 @@ class LstmOperands final : public CudaOperands {
     cuda::set_matmul_allow_tf32(problem_.tf32);  // of the process; one thread at a time has the device
     if (!problem_.backward) forward();
     else
-      backend("cuda").recurrent_sequence_backward({.dhidden = dhidden_,
+      backend("cuda").recurrent_sequence_backward({.cell = problem_.cell,
+                                                   .dhidden = dhidden_,
                                                    .gates = gates_,
                                                    .w_hh = w_,
                                                    .c0 = c0_,
@@ -181,47 +185,57 @@ class LstmOperands final : public CudaOperands {
   }
 
  private:
+  bool is_lstm() const { return problem_.cell == RecurrentCell::lstm; }
   void forward() {
-    backend("cuda").recurrent_sequence(
-        {.gates = gates_, .w_hh = w_, .h0 = h0_, .c0 = c0_, .cells = cells_, .outputs = hidden_, .hidden = hidden_});
+    backend("cuda").recurrent_sequence({.cell = problem_.cell,
+                                        .gates = gates_,
+                                        .w_hh = w_,
+                                        .h0 = h0_,
+                                        .c0 = c0_,
+                                        .cells = cells_,
+                                        .outputs = hidden_,
+                                        .hidden = hidden_});
   }
 
-  const LstmProblem problem_;
+  const RecurrentProblem problem_;
   Array inputs_, gates_, dgates_, cells_, hidden_, dhidden_, h0_, c0_, dc_, dh0_, w_;
 };
 
-class CudaLstm final : public CudaProblem {
+class CudaRecurrent final : public CudaProblem {
  public:
-  explicit CudaLstm(const std::string& text) {
+  explicit CudaRecurrent(const std::string& text) {
     std::istringstream words(text);
-    std::string pass, type;
-    words >> pass >> type >> problem_.length >> problem_.batch >> problem_.size;
-    GRADUS_CHECK(words, ValueError, "not an LSTM: ", text);
+    std::string pass, type, cell;
+    words >> pass >> type >> problem_.length >> problem_.batch >> problem_.size >> cell;
+    const auto named = std::find(std::begin(kRecurrentCellNames), std::end(kRecurrentCellNames), cell);
+    GRADUS_CHECK(words && named != std::end(kRecurrentCellNames), ValueError, "not a recurrent layer: ", text);
+    problem_.cell = static_cast<RecurrentCell>(named - std::begin(kRecurrentCellNames));
     problem_.dtype = type == "tf32" ? DType::f32 : dtype_named(type);
     problem_.tf32 = type == "tf32", problem_.backward = pass == "backward";
   }
 
-  std::vector<Candidate> candidates(int) const override { return candidates_of(lstm_family(), problem_); }
+  std::vector<Candidate> candidates(int) const override { return candidates_of(recurrent_family(), problem_); }
   std::string selected() const override { return select(problem_).algorithm->name; }
   void use(const DeviceProperties& device) override { problem_.device = device; }
   std::unique_ptr<CudaOperands> operands(Device device) const override {
-    return std::make_unique<LstmOperands>(problem_, device);
+    return std::make_unique<RecurrentOperands>(problem_, device);
   }
   // Rounding errors of a step are in all later ones.
   double tolerance() const override { return 4 * tolerance_of(problem_.dtype, problem_.mode()); }
 
  private:
-  LstmProblem problem_;
+  RecurrentProblem problem_;
 };
 
-std::string draw_lstm(Random& random) {
+std::string draw_recurrent(Random& random) {
   const std::string pass = one_of<std::string>(random, {"forward", "backward"});
   const std::string type =
       one_of<std::string>(random, {"float32", "float32", "tf32", "bfloat16", "bfloat16", "float16", "float64"});
-  const int64_t size = random() % 3 == 0 ? log_uniform(random, 4, 256) : 16 * log_uniform(random, 1, 12);
+  const std::string cell = one_of<std::string>(random, {"lstm", "lstm", "gru", "gru", "rnn_tanh"});
+  const int64_t size = random() % 3 == 0 ? log_uniform(random, 4, 512) : 16 * log_uniform(random, 1, 20);
   std::ostringstream text;
-  text << pass << ' ' << type << ' ' << log_uniform(random, 1, 64) << ' ' << log_uniform(random, 1, 1024) << ' '
-       << size;
+  text << pass << ' ' << type << ' ' << log_uniform(random, 1, 64) << ' ' << log_uniform(random, 1, 1024) << ' ' << size
+       << ' ' << cell;
   return text.str();
 }
 
@@ -232,9 +246,9 @@ Family cuda_attention() {
           [](const std::string&, const std::string& text) { return std::make_unique<CudaAttention>(text); }};
 }
 
-Family cuda_lstm() {
-  return {"cuda_lstm", draw_lstm,
-          [](const std::string&, const std::string& text) { return std::make_unique<CudaLstm>(text); }};
+Family cuda_recurrent() {
+  return {"cuda_recurrent", draw_recurrent,
+          [](const std::string&, const std::string& text) { return std::make_unique<CudaRecurrent>(text); }};
 }
 
 }  // namespace gradus::tune

@@ -264,6 +264,25 @@ TEST_CASE("views made without recording cannot be written while recording") {
   CHECK(base.equal(numbers({2, 4, 3})));
 }
 
+TEST_CASE("the history of a view made without recording is unknown once its base is changed") {
+  const auto view_of = [](const Tensor& base) {
+    const NoGradGuard no_grad;
+    return base.slice(0, 0, 2);
+  };
+  const Tensor x = leaf({1, 2, 3}), base = x * 1, v = view_of(base), other = view_of(base);
+  CHECK_FALSE(v.grad_fn());  // the base has not been changed yet
+  base.mul_(2);
+  for (const Tensor& each : {v, other}) {
+    CHECK_THROWS_WITH(each.grad_fn(), contains("no_grad") && contains("modified inplace"));
+    const NoGradGuard no_grad;
+    CHECK_FALSE(each.grad_fn());
+  }
+  CHECK_FALSE(view_of(base).grad_fn());  // made again
+  const Tensor constant = numbers({1, 2, 3}), part = view_of(constant);
+  constant.mul_(2);
+  CHECK_FALSE(part.grad_fn());
+}
+
 TEST_CASE("inference tensors cannot be recorded") {
   Tensor x;
   {

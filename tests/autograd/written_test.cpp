@@ -1,4 +1,6 @@
 // What is written of tensors: archives and text.
+#include <cinttypes>
+#include <cstdio>
 #include <sstream>
 
 #include <gradus/autograd/archive.h>
@@ -14,6 +16,13 @@ std::string text_of(const Tensor& x) {
   std::ostringstream stream;
   stream << x;
   return stream.str();
+}
+
+std::vector<std::string> lines_of(const Tensor& x) {
+  std::istringstream text(text_of(x));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace
@@ -52,4 +61,38 @@ TEST_CASE("numbers are printed with one scale, which is a power of ten") {
     CHECK(text_of(x).find('*') == std::string::npos);
   CHECK_THAT(text_of(tensor({1e-3, 1e3})), contains("1.0000e-03") && contains("1.0000e+03"));
   CHECK_THAT(text_of(tensor({1.0, 2000.0})), contains("    1\n 2000\n"));
+}
+
+TEST_CASE("a matrix wider than a line is printed in groups of columns, row by row") {
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 30}, {40, 30}, {1, 17}, {3, 21}}) {
+    INFO(rows << " x " << columns);
+    const std::vector<std::string> lines = lines_of(arange(100, 100 + rows * columns, kLong).reshape({rows, columns}));
+    size_t line = 0;
+    int64_t next = 0;  // column
+    while (next < columns) {
+      int64_t first = 0, last = 0;
+      REQUIRE(std::sscanf(lines.at(line++).c_str(), "Columns %" SCNd64 " to %" SCNd64, &first, &last) == 2);
+      CHECK(first == next + 1);
+      REQUIRE(last >= first);
+      for (int64_t row = 0; row < rows; ++row) {
+        CHECK(lines.at(line).size() <= 80);
+        std::istringstream numbers(lines.at(line++));
+        for (int64_t column = next; column < last; ++column) {
+          int64_t number = 0;
+          CHECK(numbers >> number);
+          CHECK(number == 100 + row * columns + column);
+        }
+        CHECK_FALSE(numbers >> first);
+      }
+      next = last;
+      if (next < columns) CHECK(lines.at(line++).empty());
+    }
+    CHECK(next == columns);
+    CHECK_THAT(lines.at(line),
+               contains("Long") && contains("{" + std::to_string(rows) + "," + std::to_string(columns) + "}"));
+  }
+  for (const Shape& shape : {Shape{30, 2}, Shape{2, 16}, Shape{40}}) {
+    const std::string text = text_of(arange(100, 100 + numel_of(shape), kLong).reshape(shape));
+    CHECK(text.find("Columns") == std::string::npos);
+  }
 }

@@ -111,3 +111,42 @@ TEST_CASE("the gradient of binary cross-entropy is bounded alike near 0 and near
     for (size_t i = 0; i < 6; ++i) CHECK(dp[i] == Approx(expected[i]).epsilon(1e-12));
   });
 }
+
+TEST_CASE("alpha dropout keeps mean 0 and variance 1, and sets dropped elements to the lower limit of SELU") {
+  constexpr double limit = -1.7580993408473766;
+  manual_seed(11);
+  for (const double p : {0.1, 0.5, 0.8}) {
+    const double scale = 1 / std::sqrt((limit * limit * p + 1) * (1 - p)), shift = -scale * limit * p;
+    const auto check = [&](const Tensor& x, const Tensor& y, const Tensor& slope) {
+      const Tensor dropped = slope.eq(0);
+      CHECK(dropped.to(kDouble).mean().item<double>() == Approx(p).margin(0.02));
+      const Tensor wanted = where(dropped, limit * scale + shift, x * scale + shift);
+      CHECK((y - wanted).abs().max().item<double>() < 1e-12);
+      CHECK((slope - dropped.logical_not().to(kDouble) * scale).abs().max().item<double>() < 1e-12);
+    };
+    const Tensor x = randn({20000}, kDouble).set_requires_grad(true), y = alpha_dropout(x, p, true);
+    check(x.detach(), y.detach(), autograd::grad({y.sum()}, {x})[0]);
+    CHECK(y.mean().item<double>() == Approx(0).margin(0.05));
+    CHECK(y.var().item<double>() == Approx(1).margin(0.06));
+
+    // (N, C) too: there, a channel is one element.
+    for (const Shape& shape : {Shape{200, 100}, Shape{200, 100, 3}, Shape{200, 100, 3, 2}}) {
+      const Tensor images = randn(shape, kDouble).set_requires_grad(true), z = feature_alpha_dropout(images, p, true);
+      const Tensor slope = autograd::grad({z.sum()}, {images})[0];
+      check(images.detach(), z.detach(), slope);
+      const Tensor channels = slope.reshape({200, 100, -1});
+      CHECK(channels.equal(channels.narrow(2, 0, 1).expand(channels.sizes())));
+    }
+  }
+  CHECK_THROWS_AS(feature_alpha_dropout(randn({3}), 0.5, true), ShapeError);
+  CHECK_THROWS_AS(feature_dropout(randn({3}), 0.5, true), ShapeError);
+}
+
+TEST_CASE("probabilities of 0 and 1 are drawn as such") {
+  on_each_backend([] {
+    const Tensor certain = tensor({0.0, 1.0, 0.0, 1.0});
+    CHECK(bernoulli(certain).equal(certain));
+    CHECK(zeros({9}).bernoulli_(1).equal(ones({9})));
+    CHECK(ones({9}).bernoulli_(0).equal(zeros({9})));
+  });
+}

@@ -103,8 +103,11 @@ TEST_CASE("averages resumed from a state dict are bit-identical") {
   for (const char* name : {"weight", "half"}) CHECK(resumed.averages()[name].equal(through.averages()[name]));
 
   StateDict wrong = state;
-  wrong["average.half"] = zeros({3});
-  CHECK_THROWS_AS(resumed.load_state_dict(wrong), ShapeError);
+  for (const Shape& shape : {Shape{3}, Shape{1}, Shape{}}) {  // also those that could be broadcast
+    wrong["average.half"] = zeros(shape);
+    CHECK_THROWS_AS(resumed.load_state_dict(wrong), ShapeError);
+    CHECK_THROWS_WITH(resumed.load_state_dict(wrong), contains("'average.half'"));
+  }
   wrong = state;
   wrong["updates"] = full({}, -1, kDouble);
   CHECK_THROWS_AS(resumed.load_state_dict(wrong), ValueError);

@@ -23,7 +23,10 @@ struct Valley {
   Tensor bias = Tensor(golden.at("bias")).to(kDouble).set_requires_grad(true);
   int calls = 0;
 
+  std::function<Tensor(const Tensor& all)> other_loss;  // of both parameters in a row; instead of convex_loss
+
   Tensor loss() const {
+    if (other_loss) return other_loss(cat({weight.flatten(), bias}));
     const Tensor scaled = weight * arange(1, 13, kDouble).reshape({3, 4});
     return scaled.square().sum() / 2 + weight.pow(4).sum() / 10 + ((bias - weight.sum()).square() + 1).sqrt().sum();
   }
@@ -63,6 +66,44 @@ TEST_CASE("LBFGS makes the steps and the closure calls of PyTorch's") {
       CHECK(valley.calls == valley.wanted(name + ".calls", step).item<int>());
     }
   }
+}
+
+TEST_CASE("LBFGS searches along curved, wavy, steep and flat lines as PyTorch's does") {
+  const std::map<std::string, std::function<Tensor(const Tensor&)>> losses = {
+      {"valley",
+       [](const Tensor& x) {
+         const Tensor from = x.narrow(0, 0, 16), to = x.narrow(0, 1, 16);
+         return (10 * (to - from.square()).square() + (1 - from).square()).sum();
+       }},
+      {"waves", [](const Tensor& x) { return (x.square() / 10 + 1 - (3 * x).cos()).sum(); }},
+      {"steep", [](const Tensor& x) { return (x.exp() + (-3 * x).exp()).sum(); }},
+      {"flat", [](const Tensor& x) { return (1 + 100 * x.square()).sqrt().sum() + (x[0] * x[1]).square(); }},
+  };
+  const std::map<std::string, double> rates = {{"short", 0.003}, {"near", 0.3}, {"far", 10}, {"very_far", 300}};
+  for (const auto& [loss, function] : losses)
+    for (const auto& [distance, lr] : rates) {
+      Valley valley;
+      valley.other_loss = function;
+      LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions(lr).max_iter(4).line_search_fn("strong_wolfe"));
+      for (int step = 0; step < 8; ++step) {
+        INFO(loss << " " << distance << " step " << step);
+        optimizer.step(valley.closure());
+        const std::string name = loss + "." + distance;
+        CHECK(test::error(valley.weight, valley.wanted(name + ".weight", step)) < 1e-6);
+        CHECK(test::error(valley.bias, valley.wanted(name + ".bias", step)) < 1e-6);
+        CHECK(valley.calls == valley.wanted(name + ".calls", step).item<int>());
+      }
+    }
+}
+
+TEST_CASE("LBFGS stops where the slope along its direction is within the tolerance") {
+  Valley valley;
+  LBFGS optimizer({valley.weight, valley.bias}, LBFGSOptions(0.3).max_iter(5).tolerance_change(1e9));
+  const Tensor before = valley.weight.detach().clone();
+  optimizer.step(valley.closure());
+  CHECK(valley.calls == 1);
+  CHECK(valley.weight.equal(before));
+  CHECK(optimizer.state_dict()["state.n_iter"].item<int>() == 1);
 }
 
 TEST_CASE("LBFGS resumed from a state dict or an archive is bit-identical") {

@@ -323,3 +323,55 @@ TEST_CASE("the fresh state of several groups has the bytes of each") {
   CHECK(bytes({second}) >= 2 * 8000);  // two averages of each element
   CHECK(bytes({first, second}) == bytes({first}) + bytes({second}));
 }
+
+TEST_CASE("the fresh state has that of a step, without parameters that are frozen") {
+  const auto check = [](const char* name, auto make) {
+    INFO(name);
+    const Tensor a = parameter(1), frozen = full({1000}, 1.0, kDouble), b = parameter(2);
+    const auto optimizer = make(std::vector<Tensor>{a, frozen, b});
+    const auto steps = [&](const std::string& of) { return optimizer->state_dict().contains("state." + of + ".step"); };
+    {
+      const FreshState fresh(*optimizer);
+      CHECK(fresh.bytes() < 8000);
+      CHECK((steps("0") && !steps("1") && steps("2")));
+      for (const auto& item : optimizer->state_dict()) {
+        INFO(item.key());
+        if (item.key().starts_with("state.") && item.value().dim() > 0)
+          CHECK(item.value().abs().max().template item<double>() == 0);
+      }
+    }
+    const size_t fresh_keys = [&] {
+      const FreshState fresh(*optimizer);
+      return optimizer->state_dict().keys().size();
+    }();
+    set_gradient(a, 1), set_gradient(b, 1);
+    optimizer->step();
+    CHECK(optimizer->state_dict().keys().size() == fresh_keys);
+  };
+  check("RMSprop with momentum, without a mean of gradients", [](const std::vector<Tensor>& parameters) {
+    return std::make_unique<RMSprop>(parameters, RMSpropOptions(0.01).momentum(0.9));
+  });
+  check("Adam",
+        [](const std::vector<Tensor>& parameters) { return std::make_unique<Adam>(parameters, AdamOptions(0.01)); });
+}
+
+TEST_CASE("a state whose counters are no counts, or whose shapes differ, is refused by name") {
+  const Tensor a = parameter(1);
+  Adam optimizer({a}, AdamOptions(0.1));
+  set_gradient(a, 1);
+  optimizer.step();
+  const Optimizer::StateDict state = optimizer.state_dict();
+  for (const double count : {-1.0, static_cast<double>(INFINITY), -static_cast<double>(INFINITY), std::nan("")}) {
+    Optimizer::StateDict wrong = state;
+    wrong["state.0.step"] = full({}, count, kDouble);
+    CHECK_THROWS_AS(optimizer.load_state_dict(wrong), ValueError);
+    CHECK_THROWS_WITH(optimizer.load_state_dict(wrong), contains("'state.0.step'"));
+  }
+  for (const Shape& shape : {Shape{3}, Shape{1}, Shape{}}) {  // also those that could be broadcast
+    Optimizer::StateDict wrong = state;
+    wrong["state.0.exp_avg"] = zeros(shape, kDouble);
+    CHECK_THROWS_AS(optimizer.load_state_dict(wrong), ShapeError);
+    CHECK_THROWS_WITH(optimizer.load_state_dict(wrong), contains("'state.0.exp_avg'"));
+  }
+  CHECK(optimizer.state_dict()["state.0.exp_avg"].equal(state["state.0.exp_avg"]));
+}

@@ -148,6 +148,31 @@ TEST_CASE("ReduceLROnPlateau equals PyTorch's") {
   }
 }
 
+TEST_CASE("ReduceLROnPlateau: the threshold is a part of the best metric, or a difference to it") {
+  struct Case {
+    Plateau::SchedulerMode mode;
+    Plateau::ThresholdMode threshold_mode;
+    double best, bar;
+  };
+  for (const auto& [mode, threshold_mode, best, bar] : {Case{Plateau::min, Plateau::rel, 10, 8},
+                                                        {Plateau::min, Plateau::abs, 10, 9.8},
+                                                        {Plateau::max, Plateau::rel, 10, 12},
+                                                        {Plateau::max, Plateau::abs, 10, 10.2},
+                                                        {Plateau::min, Plateau::rel, 0.5, 0.4},
+                                                        {Plateau::min, Plateau::abs, 0.5, 0.3},
+                                                        {Plateau::max, Plateau::rel, 0.5, 0.6},
+                                                        {Plateau::max, Plateau::abs, 0.5, 0.7}})
+    for (const bool beyond : {false, true}) {
+      INFO(best << " to " << bar << (beyond ? ", beyond" : ", within"));
+      TwoGroups two;
+      Plateau schedule(two.optimizer, mode, 0.5, 0, 0.2, threshold_mode);
+      schedule.step(best);
+      const double before = schedule.get_last_lr()[0];
+      schedule.step(bar + (beyond == (mode == Plateau::max) ? 0.01 : -0.01));
+      CHECK(schedule.get_last_lr()[0] == (beyond ? before : before / 2));
+    }
+}
+
 TEST_CASE("a schedule can be set to any step") {
   for (const auto& [name, make] : cases()) {
     TwoGroups two;

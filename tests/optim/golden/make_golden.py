@@ -11,6 +11,7 @@ usage: make_golden.py   (PyTorch 1.13 made the committed file)
   clip.<p>.<size>.norm, .weight, .bias  the norm of the first gradients, and the gradients clipped to 0.5 or 1000
   lbfgs.<name>.weight (8, 3, 4), .bias, .calls (8)   the parameters after each step of LBFGS that minimizes convex_loss,
                                       and the number of calls of the closure so far
+  lbfgs.<loss>.<lr>.weight, .bias, .calls   the same for line searches on WOLFE_LOSSES that begin with WOLFE_LRS
   metrics (25)                        the metrics that ReduceLROnPlateau gets
 """
 
@@ -186,6 +187,7 @@ LBFGS_CASES = {
     "strong_wolfe": dict(max_iter=5, line_search_fn="strong_wolfe"),
     "strong_wolfe_far": dict(lr=30.0, max_iter=3, max_eval=9, line_search_fn="strong_wolfe"),
 }
+WOLFE_LRS = {"short": 0.003, "near": 0.3, "far": 10.0, "very_far": 300.0}
 
 
 def convex_loss(weight, bias):
@@ -193,7 +195,31 @@ def convex_loss(weight, bias):
     return (scaled**2).sum() / 2 + (weight**4).sum() / 10 + ((bias - weight.sum()) ** 2 + 1).sqrt().sum()
 
 
-def lbfgs(options, start):
+def valley(weight, bias):
+    """The function of Rosenbrock, which is curved, for each pair of neighbours."""
+    x = torch.cat([weight.reshape(-1), bias])
+    return (10 * (x[1:] - x[:-1] ** 2) ** 2 + (1 - x[:-1]) ** 2).sum()
+
+
+def waves(weight, bias):
+    x = torch.cat([weight.reshape(-1), bias])
+    return (x**2 / 10 + 1 - torch.cos(3 * x)).sum()
+
+
+def steep(weight, bias):
+    x = torch.cat([weight.reshape(-1), bias])
+    return (torch.exp(x) + torch.exp(-3 * x)).sum()
+
+
+def flat(weight, bias):
+    x = torch.cat([weight.reshape(-1), bias])
+    return (1 + 100 * x**2).sqrt().sum() + (x[0] * x[1]) ** 2
+
+
+WOLFE_LOSSES = {"valley": valley, "waves": waves, "steep": steep, "flat": flat}
+
+
+def lbfgs(options, start, loss_of=convex_loss):
     parameters = {name: torch.nn.Parameter(value.double()) for name, value in start.items()}
     optimizer = OPTIM.LBFGS(parameters.values(), **options)
     after = {name: [] for name in (*parameters, "calls")}
@@ -203,7 +229,7 @@ def lbfgs(options, start):
         nonlocal calls
         calls += 1
         optimizer.zero_grad()
-        loss = convex_loss(**parameters)
+        loss = loss_of(**parameters)
         loss.backward()
         return loss
 
@@ -293,6 +319,11 @@ def main():
     for name, options in LBFGS_CASES.items():
         for part, value in lbfgs(options, start).items():
             tensors[f"lbfgs.{name}.{part}"] = value
+    for loss, loss_of in WOLFE_LOSSES.items():
+        for distance, lr in WOLFE_LRS.items():
+            options = dict(lr=lr, max_iter=4, line_search_fn="strong_wolfe")
+            for part, value in lbfgs(options, start, loss_of).items():
+                tensors[f"lbfgs.{loss}.{distance}.{part}"] = value
     for name, make in SCHEDULES.items():
         tensors["schedule." + name] = schedule(make)
     for name, options in PLATEAUS.items():

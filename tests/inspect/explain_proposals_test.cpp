@@ -130,6 +130,21 @@ TEST_CASE("a ReLU after a convolution or batch norm is proposed to be fused", "[
   e.faster.clear(), e.step_seconds = 0.0046 / 0.02;  // a saving of less than 2 % is not worth a change
   propose(e);
   CHECK(e.faster.size() == 1);
+
+  Explanation several;
+  several.step_seconds = 0.1;
+  several.calls = {call_of("conv2d", "conv2d", {}, 0.010),
+                   call_of("unary", "relu", {0}, 0.003),
+                   call_of("unary_backward", "ReLU", {1}, 0.004, true),  // directly after it
+                   call_of("conv2d_bias", "conv2d", {1}, 0.010),
+                   call_of("unary", "relu", {3}, 0.005),
+                   call_of("normalize", "batch_norm", {4}, 0.010),
+                   call_of("unary", "relu", {5}, 0.002),
+                   call_of("normalize", "batch_norm", {6}, 0.010),
+                   call_of("unary", "relu", {7}, 0.001)};
+  propose(several);
+  CHECK(lines_of(several.faster) == Lines{"fuse convolutions and their ReLU: nn::ConvReLU2d: 12 ms (time of the ReLUs)",
+                                          "fuse batch norms and their ReLU: nn::BNReLU2d: 3 ms (time of the ReLUs)"});
 }
 
 TEST_CASE("kernels below a tenth of the roofline are named, by implementation", "[explain]") {

@@ -195,6 +195,15 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
   CHECK(recording.calls.back().tick <= recording.last_tick);
 }
 
+TEST_CASE("a recording leaves out saved arrays without elements", "[lab]") {
+  const auto saved_by = [](const Shape& shape) {
+    const Tensor x = randn(shape).requires_grad_();
+    return training::record_lab([&] { x.exp().sum().backward(); }, nullptr, kOneStep).saved.size();
+  };
+  CHECK(saved_by({2, 3}) == 1);
+  CHECK(saved_by({0, 3}) == 0);
+}
+
 TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[lab]") {
   LabRecording recording = made_recording(2);
   auto& explanation = recording.explanation;

@@ -341,3 +341,31 @@ TEST_CASE("naive writes the gradients of normalisation's parameters to arrays of
   CHECK(same(far_db, values(db)));
   CHECK(values(wide)[1] == 0);
 }
+
+TEST_CASE("naive writes classes, losses and permutations to arrays of any strides") {
+  Maker make(71);
+  const auto check = [&](const char* what, const Shape& shape, DType dtype, auto write) {
+    const Array dense = Array::empty(shape, dtype);
+    write(dense);
+    for (const Layout layout : kOutputLayouts) {
+      INFO(what << ", " << name(layout));
+      const Array y = make(shape, dtype, layout);
+      write(y);
+      CHECK(values(y) == values(dense));
+    }
+  };
+  const Array x = make({4, 5}, DType::f64), target = array_of({4}, {3, 0, 4, 1}, DType::i64),
+              dy = make({4}, DType::f64);
+  check("pick", {4}, DType::f64, [&](const Array& y) { naive().pick(x, target, -100, y); });
+  check("pick_backward", {4, 5}, DType::f64, [&](const Array& dx) { naive().pick_backward(dy, target, -100, dx); });
+  const Array log_probabilities = Array::empty({4, 5}, DType::f64), count = Array::empty({}, DType::f64);
+  check("cross_entropy", {4}, DType::f64, [&](const Array& loss) {
+    naive().cross_entropy({.x = x,
+                           .target = target,
+                           .reduction = Reduction::none,
+                           .log_probabilities = log_probabilities,
+                           .loss = loss,
+                           .weight_sum = count});
+  });
+  check("randperm", {9}, DType::i64, [&](const Array& y) { naive().randperm(y, {1, 1, nullptr}); });
+}

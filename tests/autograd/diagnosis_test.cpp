@@ -119,6 +119,26 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
     CHECK(autograd::gradcheck(hidden, x));
     CHECK(!autograd::gradgradcheck(hidden, x, 1e-6, 1e-5, 1e-3, false));
   }
+  SECTION("tolerances are absolute, and a part of the derivative") {
+    // The first derivative 3 x² is correct; the second is 1 % too large.
+    struct Inaccurate : autograd::Function<Inaccurate> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& v) {
+        ctx->save_for_backward({v});
+        return v * v * v;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        const Tensor v = ctx->get_saved_variables()[0], constant = v.detach();
+        return {3 * constant.square() * (v / constant).pow(2.02) * dy[0]};
+      }
+    };
+    const TensorList large = {tensor(std::vector<double>{20}, dtype(kDouble).requires_grad(true))};
+    const auto inaccurate = [](const TensorList& v) { return TensorList{Inaccurate::apply(v[0])}; };
+    const auto passes = [&](double atol, double rtol) {
+      return autograd::gradgradcheck(inaccurate, large, 1e-6, atol, rtol, false);
+    };
+    CHECK((passes(1e-3, 0.05) && !passes(0.05, 1e-3)));
+    CHECK(passes(5, 1e-6));
+  }
   SECTION("a gradient without history is a constant") {
     // The gradient 2 x dy is correct, but has no history: it depends neither on x nor on dy.
     struct Detached : autograd::Function<Detached> {
@@ -210,6 +230,10 @@ TEST_CASE("the graph is dumped as Graphviz source") {
   CHECK(std::count(dot.begin(), dot.end(), '{') == std::count(dot.begin(), dot.end(), '}'));
   CHECK(autograd::graph_to_dot(x.detach()).find("->") == std::string::npos);
 
+  const auto shows = [](const Shape& shape) {
+    return autograd::graph_to_dot(full(shape, 0.25).requires_grad_().square().sum()).find("0.25") != std::string::npos;
+  };
+  CHECK((shows({}) && shows({1}) && shows({8}) && !shows({9}) && !shows({0})));
   const Tensor w = tensor({1.5f, -2.0f}).requires_grad_(), loss = w.square().sum();
   CHECK(autograd::graph_to_dot(loss).find("1.5, -2") != std::string::npos);
   CHECK(autograd::graph_to_dot(loss).find("gradient") == std::string::npos);

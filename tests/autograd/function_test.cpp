@@ -161,6 +161,8 @@ TEST_CASE("a function may write into its argument") {
   CHECK(y.detach().equal(numbers({2, 4})));
   z.sum().backward();
   CHECK(x.grad().equal(numbers({2, 2})));
+  CHECK_THROWS_AS(Doubled::apply(x), AutogradError);
+  CHECK_THROWS_WITH(Doubled::apply(x.slice(0, 0, 1)), contains("a view of a leaf"));
 }
 
 TEST_CASE("saved tensors are checked for changes") {

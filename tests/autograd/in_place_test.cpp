@@ -99,6 +99,13 @@ TEST_CASE("a leaf that requires gradients cannot be written in place") {
   CHECK(x.is_leaf());
 }
 
+TEST_CASE("a view of an expanded tensor has no gradient") {
+  const Tensor x = numbers({1, 2}).unsqueeze(1).expand({2, 3});
+  CHECK(x.as_strided({2}, {1}).equal(numbers({1, 2})));
+  const Tensor recorded = leaf({1, 2}).unsqueeze(1).expand({2, 3});
+  CHECK_THROWS_WITH(recorded.as_strided({2}, {1}), contains("share memory") && contains("clone()"));
+}
+
 TEST_CASE("an expanded tensor cannot be written in place") {
   const Tensor x = zeros({1, 3}).expand({2, 3});
   CHECK_THROWS_WITH(x.add_(1), contains("expand"));

@@ -63,6 +63,16 @@ TEST_CASE("numbers are printed with one scale, which is a power of ten") {
   CHECK_THAT(text_of(tensor({1.0, 2000.0})), contains("    1\n 2000\n"));
 }
 
+TEST_CASE("integers from ten digits on are printed with exponents, and each matrix has a format of its own") {
+  CHECK(lines_of(tensor({1.0, 999999999.0}, kDouble))[0] == "         1");
+  CHECK(lines_of(tensor({1.0, 1e9}, kDouble))[0] == " 1.0000e+00");
+  const Tensor planes = tensor({1, 200, 3, 4, 0.5, 0.25, 1.5, 2.75, 1e7, 2, 3, 4}).reshape({3, 2, 2});
+  CHECK(lines_of(planes) == std::vector<std::string>{"(1,.,.) = ", "   1  200", "   3    4", "",
+                                                     "(2,.,.) = ", " 0.5000  0.2500", " 1.5000  2.7500", "",
+                                                     "(3,.,.) = ", " 10000000         2", "        3         4",
+                                                     "[ CPUFloatType{3,2,2} ]"});
+}
+
 TEST_CASE("a matrix wider than a line is printed in groups of columns, row by row") {
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2, 30}, {40, 30}, {1, 17}, {3, 21}}) {
     INFO(rows << " x " << columns);

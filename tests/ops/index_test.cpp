@@ -23,6 +23,13 @@ TEST_CASE("integers, slices, None and Ellipsis give views, index tensors and mas
   CHECK_THROWS_AS(x.index({"row"}), ValueError);
 }
 
+TEST_CASE("a mask of several dimensions stands beside an index tensor, before and after it") {
+  const Tensor x = arange(2 * 3 * 4).view({2, 3, 4}), mask = tensor({{0, 1, 0, 0}, {0, 0, 0, 1}, {1, 0, 0, 0}}) > 0;
+  CHECK(x.index({tensor({1, 0, 1}), mask}).equal(tensor({12 + 1, 4 + 3, 12 + 8})));
+  const Tensor last = arange(3 * 4 * 2).view({3, 4, 2});
+  CHECK(last.index({mask, tensor({1, 0, 1})}).equal(tensor({2 * 1 + 1, 2 * 7, 2 * 8 + 1})));
+}
+
 TEST_CASE("indices are given as a vector too") {
   const Tensor x = arange(6).view({2, 3});
   const std::vector<TensorIndex> where{1, Slice(1)};

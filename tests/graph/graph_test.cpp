@@ -73,6 +73,40 @@ TEST_CASE("a graph's text has the documented form", "[graph]") {
             " -> call3 [label=\"(4, 3) float32\"];\n}\n");
 }
 
+TEST_CASE("a graph's text shows values by their types, offsets in bytes, and where each call comes from", "[graph]") {
+  const Tensor flags = zeros({4}, kBool), numbers = zeros({4});
+  graph::Graph graph = test::graph_of([&] {
+    const OpContext context("marks", {"first.cpp", 1});
+    Backend& kernels = current_backend(DeviceType::cpu);
+    kernels.fill(flags.slice(0, 1).array(), true);
+    kernels.fill(flags.array(), false);
+    kernels.fill(numbers.array(), 7);
+    kernels.fill(numbers.array(), 0.5);
+    const ModuleFrame frame(nullptr, [](const void*) { return std::string("body.0"); });
+    const OpContext without_place("inner");
+    kernels.fill(numbers.slice(0, 1, 2).array(), 1);
+  });
+  graph.set_result(flags.array());  // memory from before the step stays external
+  CHECK(graph.str() ==
+        "%0 = external, 4 bytes\n%1 = external, 16 bytes\n"
+        "y %0+1 (3,) bool = fill value true  # marks, first.cpp:1\n"
+        "y %0 (4,) bool = fill value false  # marks, first.cpp:1\n"
+        "y %1 (4,) float32 = fill value 7  # marks, first.cpp:1\n"
+        "y %1 (4,) float32 = fill value 0.5  # marks, first.cpp:1\n"
+        "y %1+4 (1,) float32 = fill value 1  # marks of body.0, first.cpp:1\n");
+  CHECK(graph::Origin{"inner", "", {"", 0}}.str() == "inner");
+}
+
+TEST_CASE("a graph finds the buffer of each byte in it", "[graph]") {
+  const Tensor x = zeros({8}, kByte);
+  const graph::Graph graph =
+      test::graph_of([&] { current_backend(DeviceType::cpu).fill(x.array().slice(0, 2, 6), 1); });
+  REQUIRE(graph.buffers().size() == 1);
+  const auto* const data = static_cast<const char*>(x.data_ptr());
+  for (int i = 0; i < 8; ++i) CHECK((graph.buffer_of(data + i) == graph.buffers().data()) == (i >= 2 && i < 6));
+  CHECK_FALSE(graph.buffer_of(nullptr));
+}
+
 TEST_CASE("the extent of a layout is the range of bytes from its first element", "[graph]") {
   const auto extent = [](const Shape& shape, const Strides& strides, DType dtype = DType::f32) {
     StridedLayout layout;
@@ -87,6 +121,7 @@ TEST_CASE("the extent of a layout is the range of bytes from its first element",
   CHECK(extent({2, 3}, {3, 1}, DType::f64) == is(0, 48));
   CHECK(extent({2, 3}, {-3, 1}) == is(-12, 12));
   CHECK(extent({2, 3}, {10, 0}, DType::u8) == is(0, 11));
+  CHECK(extent({1, 1, 1, 1, 1, 1, 2, 3}, {6, 6, 6, 6, 6, 6, 3, 1}) == is(0, 24));
 }
 
 TEST_CASE("a layout is dense if its elements fill a block of memory in any order", "[graph]") {
@@ -103,6 +138,7 @@ TEST_CASE("a layout is dense if its elements fill a block of memory in any order
   CHECK_FALSE(is_dense({2, 2}, {0, 3}));
   CHECK_FALSE(is_dense({2, 2}, {3, 0}));
   CHECK_FALSE(is_dense({4}, {-1}));
+  CHECK(is_dense({1, 1, 1, 1, 1, 1, 2, 3}, {6, 6, 6, 6, 6, 6, 3, 1}));
 }
 
 TEST_CASE("an array of a step that is kept without values is an error that names it", "[graph]") {
@@ -122,4 +158,8 @@ TEST_CASE("an array of a step that is kept without values is an error that names
   CHECK_THROWS_WITH(graph.check_released(), contains("the result of 'mul' at") && contains("graph_test.cpp:"));
   computed = Tensor();
   CHECK_NOTHROW(graph.check_released());
+  graph = test::graph_of([&] { computed = x + 1; });
+  CHECK_THROWS_WITH(graph.check_released(), contains("the result of 'add' at"));  // of the first call
+  graph.set_calls({});
+  CHECK_THROWS_WITH(graph.check_released(), contains("an array of 8 bytes that the step made without computing"));
 }

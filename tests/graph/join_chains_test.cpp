@@ -41,6 +41,9 @@ TEST_CASE("the operands of a chain are dense arrays or single elements that are 
   const Tensor column = randn({kLarge / 4, 1}), rows = randn({kLarge / 4, 4}), z = empty({kLarge / 4, 4});
   CHECK(chains_of([&] { z.copy_((rows + column) * 2); }, {z}) == 0);
   CHECK(chains_of([&] { z.copy_((rows + 1) * 2); }, {z}) == 1);
+  const Tensor pair = randn({2, 1}), wide = randn({2, kLarge / 2}), wide_result = empty({2, kLarge / 2});
+  CHECK(chains_of([&] { wide_result.copy_((wide + pair) * 2); }, {wide_result}) == 0);
+  CHECK(chains_of([&] { wide_result.copy_((wide + wide[0]) * 2); }, {wide_result}) == 0);
   Tensor gaps = randn({kLarge, 2});
   const Tensor before = gaps.clone();
   const auto change = [&] { gaps.copy_(before), gaps.select(1, 0).mul_(2).add_(1); };

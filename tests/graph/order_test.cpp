@@ -91,6 +91,51 @@ TEST_CASE("a call with a large workspace or result waits until others have relea
   }
 }
 
+TEST_CASE("a call with a large workspace waits until memory is released that a call before it must grow",
+          "[graph_passes]") {
+  constexpr int64_t kMiB = 1 << 18;  // elements
+  const Tensor x = randn({kMiB}), sum = zeros({1}), result = zeros({64});
+  const auto pass = [&](graph::Graph& graph) {
+    graph.calls()[2]->scratch_bytes = 7 << 19;  // 3.5 MiB
+    CHECK(static_cast<double>(graph::plan_memory(graph).bytes) > 4.4 * (1 << 20));
+    graph::order_for_memory(graph);
+    CHECK(static_cast<double>(graph::plan_memory(graph).bytes) < 3.6 * (1 << 20));
+  };
+  const auto step = [&] {
+    const Tensor a = empty({kMiB}), part = empty({64}), b = empty({2 * kMiB});
+    exp_into(x, a), copy_into(a.slice(0, 0, 64), part), exp_into(part, result);
+    copy_into(a.expand({2, kMiB}), b.view({2, kMiB}));  // releases a, but b has twice its size
+    step_kernels().reduce(ReduceOp::sum, b.array(), 1, sum.array());
+  };
+  test::text_after(pass, step, {sum, result});
+}
+
+TEST_CASE("calls that read a result stay after the call that writes it, also if that needs a large workspace",
+          "[graph_passes]") {
+  constexpr int64_t kMiB = 1 << 18;  // elements
+  const Tensor x = randn({kMiB}), y = randn({64}), sums = zeros({2}), results = zeros({3, 64});
+  const auto sum_into = [&](const Tensor& from, int64_t to) {
+    step_kernels().reduce(ReduceOp::sum, from.array(), 1, sums.slice(0, to, to + 1).array());
+  };
+  for (const int heavy : {0, 2, 5}) {  // the number of the call that needs the workspace
+    INFO(heavy);
+    const auto pass = [&](graph::Graph& graph) {
+      graph.calls()[static_cast<size_t>(heavy)]->scratch_bytes = 1 << 19;
+      const size_t before = graph::plan_memory(graph).bytes;
+      graph::order_for_memory(graph);
+      CHECK(graph::plan_memory(graph).bytes < before);
+    };
+    const auto step = [&] {
+      const Tensor first = empty({64}), second = empty({64}), third = empty({64}), a = empty({kMiB}), b = empty({kMiB});
+      exp_into(y, first), copy_into(first, results[0]);
+      exp_into(y, second), copy_into(second, results[1]);
+      exp_into(x, a), exp_into(y, third), copy_into(third, results[2]);
+      exp_into(x, b), sum_into(a, 0), sum_into(b, 1);  // the pass moves the first sum, so that b overwrites a
+    };
+    test::text_after(pass, step, {results, sums});
+  }
+}
+
 TEST_CASE("an element-wise result overwrites an operand only at the same place of equal memory", "[graph_passes]") {
   const Tensor x = randn({64}), y = empty({64}), z = empty({64});
   CHECK(bytes_in_place(
@@ -143,6 +188,28 @@ TEST_CASE("an element-wise result overwrites an operand only at the same place o
               copy_into(x, a), exp_into(a, b), exp_into(b, c), copy_into(c, y), copy_into(a, z);
             },
             {y, z}) == 512);
+  Tensor sum;
+  graph::Graph only_inner = graph_of([&] {  // no memory from before the step
+    sum = zeros({64});
+    Tensor next = ones({64});
+    for (int i = 0; i < 6; ++i) {
+      const Tensor now = next;
+      next = empty({64});
+      exp_into(now, next), next.mul_(-1), step_kernels().binary(BinaryOp::add, sum.array(), next.array(), sum.array());
+    }
+  });
+  only_inner.set_result(sum.array());
+  graph::work_in_place(only_inner);
+  CHECK(graph::plan_memory(only_inner).bytes == 512);
+  graph::Executor executor(std::move(only_inner));
+  executor.run();
+  Tensor expected = zeros({64}), next = ones({64});
+  for (int i = 0; i < 6; ++i) {
+    next = -next.exp();
+    expected = expected + next;
+  }
+  CHECK(Tensor(executor.result(sum.array())).allclose(expected));
+
   const Tensor none = empty({0});
   CHECK(bytes_in_place([&] { y.copy_(x), (none + 1).mul_(2); }, {y}) == 0);
 }
@@ -169,6 +236,33 @@ TEST_CASE("an update is split only for large gradients of the step", "[graph_pas
   CHECK(updates(255, 4, false) == 1);
   CHECK(updates(256, 4, true) == 1);         // gradients from before the step need no other memory
   CHECK(updates(256, 1 << 15, false) == 1);  // the activations have 32 MiB
+}
+
+TEST_CASE("an update is split if the gradients at the peak are a twentieth of it", "[graph_passes]") {
+  const auto updates = [](int64_t more) {
+    constexpr int64_t kElements = 1 << 17;  // a gradient has 512 KiB
+    const Tensor block = zeros({5}, kDouble), sum = zeros({1});
+    TensorList parameters;
+    for (int i = 0; i < 5; ++i) parameters.push_back(zeros({kElements}));
+    graph::Graph graph = graph_of([&] {
+      const Tensor activations = empty({19 * kElements + more});
+      TensorList gradients;
+      ParameterViews views[5];
+      for (size_t i = 0; i < 5; ++i) {
+        gradients.push_back(empty({kElements}));
+        views[i].parameter = parameters[i].array(), views[i].gradient = gradients[i].array();
+      }
+      step_kernels().fill(activations.array(), 1);
+      step_kernels().fill(gradients[0].array(), 1);  // the only one that exists at the same time as the activations
+      step_kernels().reduce(ReduceOp::sum, activations.array(), 1, sum.array());
+      for (size_t i = 1; i < 5; ++i) step_kernels().fill(gradients[i].array(), 1);
+      step_kernels().optimizer_step(views, block.array(), {rules::Sgd()});
+    });
+    graph::update_early(graph);
+    return calls_named(graph, "optimizer_step");
+  };
+  CHECK(updates(0) == 2);
+  CHECK(updates(16) == 1);  // one line of 64 bytes more
 }
 
 TEST_CASE("an update is split for a gradient that is the first buffer of its graph", "[graph_passes]") {

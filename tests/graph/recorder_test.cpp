@@ -44,6 +44,23 @@ class WritesEnds final : public BackendInterceptor<WritesEnds> {
   }
 };
 
+/// The backend "naive", except that each call needs workspace for every operand that it writes: as many bytes as the
+/// operand's address is above a multiple of 512.
+class ShowsAlignment final : public BackendInterceptor<ShowsAlignment> {
+ public:
+  std::string_view name() const override { return "shows_alignment"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    const auto allocate = [](const auto& view) {
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
+        Storage::allocate(reinterpret_cast<uintptr_t>(view.data) % 512, kCPU);
+    };
+    (for_each_operand(arguments, allocate), ...);
+    (backend("naive").*method)(arguments...);
+  }
+};
+
 /// The size of this process's address space in bytes.
 int64_t address_space() {
   int64_t pages = 0;
@@ -145,6 +162,22 @@ TEST_CASE("a recording leaves large arrays from before alone in both directions"
   CHECK(x.slice(0, 1, kElements - 1).equal(ones({kElements - 2}) * 3));
   CHECK(x[0].item<float>() == 5);
   CHECK(x[-1].item<float>() == 5);
+}
+
+TEST_CASE("while a recording looks for a call's workspace, the call's results keep their alignment", "[recorder]") {
+  ShowsAlignment shows_alignment;
+  const BackendGuard guard(shows_alignment);
+  const Tensor large = zeros({1003}), small = zeros({70}, kByte);  // no multiples of 512 bytes
+  for (const Tensor& results : {small, large}) {
+    graph::Recorder recorder;
+    for (const int64_t at : {0, 1, 16, 65}) current_backend(DeviceType::cpu).fill(results.slice(0, at).array(), 1);
+    const graph::Graph graph = recorder.finish();
+    for (size_t i = 0; i < 4; ++i) {
+      const int64_t at = std::vector<int64_t>{0, 1, 16, 65}[i];
+      CHECK(graph.calls()[i]->workspace_bytes ==
+            static_cast<int64_t>(reinterpret_cast<uintptr_t>(results.slice(0, at).data_ptr()) % 512));
+    }
+  }
 }
 
 TEST_CASE("a recording gives its addresses back", "[recorder]") {

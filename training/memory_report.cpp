@@ -245,8 +245,9 @@ MemoryReport completed(MemoryReport report, Recorded recorded) {
   add_existing(MemoryKind::inputs, report.inputs, "inputs");
   add_existing(MemoryKind::gradients, report.gradients, "buckets");
   for (const graph::Allocation& allocation : recorded.graph.allocations()) add_allocation(report, recorded, allocation);
+  // No allocation has the time of a release, and all times of a step that allocates nothing are 0.
   for (const MemorySpan& span : report.timeline)
-    if (span.begin <= report.peak_time && report.peak_time < span.end) {
+    if (span.begin <= report.peak_time && report.peak_time <= span.end) {
       report.at_peak[static_cast<int>(span.kind)] += span.bytes;
       report.peak += span.bytes;
     }

@@ -350,6 +350,10 @@ TEST_CASE("a memory report prints all that it knows", "[plan]") {
   CHECK(report.buffers > 0);
 }
 
+TEST_CASE("a memory report of a step without allocations counts what exists before it", "[plan]") {
+  CHECK(plan(nn::Identity(), {3, 5}).peak == 4 * 3 * 5);
+}
+
 TEST_CASE("the parts of a reported step follow each other in time", "[plan]") {
   const nn::Sequential net(nn::Linear(5, 7), nn::Tanh(), nn::Linear(7, 2));
   optim::AdamW optimizer(net->parameters(), optim::AdamWOptions(1e-3));

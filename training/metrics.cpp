@@ -57,9 +57,9 @@ std::vector<T> of_all_ranks(const std::vector<T>& own, dist::ProcessGroup& group
 
 template <class T>
 std::vector<T> sum_of_ranks(const std::vector<T>& own, dist::ProcessGroup& group) {
-  const std::vector<T> all = of_all_ranks(own, group);
   std::vector<T> sums(own.size());
-  for (size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
+  size_t i = 0;
+  for (const T number : of_all_ranks(own, group)) sums[i++ % sums.size()] += number;
   return sums;
 }
 

@@ -41,5 +41,7 @@ TEST_CASE("a captured step rejects unsupported optimizers and options", "[captur
   Still still(ones({}).requires_grad_());
   const auto nothing = [](const TensorList&) { return TensorList(); };
   CHECK_THROWS_WITH(CapturedStep(kCPU, {&still}, nothing), contains("has_rule"));
-  CHECK_THROWS_AS(CapturedStep(kCPU, {}, nothing, CapturedStepOptions().warm_up(0)), ValueError);
+  CHECK_THROWS_WITH(CapturedStep(kCPU, {}, nothing, CapturedStepOptions().warm_up(0)),
+                    contains("[CapturedStep]") && contains("warm_up must be at least 1, got 0"));
+  CHECK_NOTHROW(CapturedStep(kCPU, {}, nothing, CapturedStepOptions().warm_up(1)));
 }

@@ -269,6 +269,14 @@ TEST_CASE("memory reports of inference, of mixed precision, and the largest batc
     // The half-precision copies of parameters are kept from step to step, like the optimizer's state.
     CHECK(report.optimizer_state > plan(net, {8, 1, 28, 28}, optimizer).optimizer_state);
   }
+  {
+    // Autocast reads half-precision copies of the linear layer's parameters, but not of the normalisation's.
+    const nn::Sequential normalised(nn::Linear(5, 7), nn::BatchNorm1d(7));
+    optim::SGD other(normalised->parameters(), optim::SGDOptions(0.01));
+    const int64_t state = plan(normalised, {3, 5}, other).optimizer_state;
+    CHECK(plan(normalised, {3, 5}, other, PlanOptions().autocast(kBFloat16)).optimizer_state ==
+          state + counted_bytes(2 * 35, DeviceType::cpu) + counted_bytes(2 * 7, DeviceType::cpu));
+  }
   const int64_t bytes = plan(net, {20, 1, 28, 28}, optimizer).peak;
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes) == 20);
   CHECK(largest_batch(net, {1, 1, 28, 28}, optimizer, bytes - 1) == 19);
@@ -346,8 +354,23 @@ TEST_CASE("a memory report prints all that it knows", "[plan]") {
     CHECK(lines.count(of_peak) == (report.at_peak[kind] > 0));
     sum += lines[of_peak];
   }
+  CHECK(lines.size() == expected.size() + kMemoryKinds);  // the lookups above have added the kinds without a line
   CHECK(sum == report.peak);
   CHECK(report.buffers > 0);
+}
+
+TEST_CASE("a memory report includes single bytes, and leaves out what needs none", "[plan]") {
+  const nn::Sequential net(nn::Functional([](const Tensor& x) { return x.logical_not(); }));
+  const auto report_of = [&] { return plan(net, {1}, PlanOptions().input_dtype(kBool)); };
+  CHECK(report_of().peak == 2);  // the input and the result
+  CHECK_THAT(report_of().str(), !contains("buffers ") && !contains("  parameters ") && !contains("  gradients "));
+  net->register_buffer("flag", ones({1}, kBool));
+  const MemoryReport report = report_of();
+  CHECK(report.peak == 3);
+  CHECK(report.at_peak[static_cast<int>(MemoryKind::parameters)] == 1);
+  CHECK_THAT(report.str(),
+             contains("buffers ") && contains("  parameters ") && contains("  inputs ") && contains("  activations "));
+  CHECK_THAT(report.str(), !contains("  gradients "));
 }
 
 TEST_CASE("a memory report of a step without allocations counts what exists before it", "[plan]") {
@@ -379,6 +402,17 @@ TEST_CASE("the parts of a reported step follow each other in time", "[plan]") {
   }
   CHECK(at_peak == report.peak);
   CHECK_THAT(forward, contains("0 linear, 1 tanh, 2 linear, "));
+}
+
+TEST_CASE("a memory report names the module and operator of the call after each allocation", "[plan]") {
+  const auto allocates_last = [](const Tensor& x) {
+    const Tensor y = x + ones({3, 5});
+    return empty({16}).narrow(0, 0, 1);  // no call comes after it
+  };
+  std::string found;
+  for (const MemorySpan& span : plan(nn::Functional(allocates_last), {3, 5}).timeline)
+    if (span.kind == MemoryKind::activations) found += span.op + " " + std::to_string(span.bytes) + ", ";
+  CHECK(found == "ones 60, add 60,  64, ");
 }
 
 TEST_CASE("a memory report includes parameters that only the optimizer has, such as shards", "[plan]") {

@@ -250,6 +250,21 @@ TEST_CASE("the error names the operator that a step cannot record", "[static_ste
              contains("'add_'") && contains("values from the host"));
 }
 
+TEST_CASE("a static step rejects unsupported optimizers and options", "[static_step]") {
+  Small small;
+  optim::LBFGS without_rule({small.w});
+  const auto nothing = [](const TensorList&) { return TensorList(); };
+  const auto refused = [&](const std::vector<optim::Optimizer*>& optimizers, const StaticStepOptions& options,
+                           const auto& message) {
+    CHECK_THROWS_WITH(StaticStep(kCPU, optimizers, nothing, options), contains("[StaticStep]") && message);
+  };
+  refused({&small.optimizer, &without_rule}, {}, contains("has_rule"));
+  refused({nullptr}, {}, contains("has_rule"));
+  refused({}, StaticStepOptions().warm_up(0), contains("warm_up must be at least 1, got 0"));
+  refused({}, StaticStepOptions().recordings(0), contains("recordings must be at least 1, got 0"));
+  CHECK_NOTHROW(StaticStep(kCPU, {&small.optimizer}, nothing, StaticStepOptions().warm_up(1).recordings(1)));
+}
+
 TEST_CASE("a second recorder on a thread is an error", "[static_step]") {
   graph::Recorder recorder;
   const Tensor y = ones({2}) * 2;

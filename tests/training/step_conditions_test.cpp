@@ -126,6 +126,53 @@ TEST_CASE("a recorded step detects changes of its thread's state", "[static_step
   CHECK(run() == kFloat);
 }
 
+TEST_CASE("each condition of a recorded step discards the recording once when it changes", "[static_step]") {
+  struct State {
+    Tensor w = ones({4}).requires_grad_();
+    optim::SGD optimizer{{w}, optim::SGDOptions(0.5)};
+    nn::Linear layer{4, 4};
+    Tensor bucket = zeros({4});
+  };
+  const std::vector<std::pair<const char*, std::function<void(State&)>>> changes = {
+      {"TF32 in matrix products", [](State&) { cuda::set_matmul_allow_tf32(!cuda::matmul_allow_tf32()); }},
+      {"TF32 of cuDNN", [](State&) { cudnn::set_allow_tf32(!cudnn::allow_tf32()); }},
+      {"determinism of cuDNN", [](State&) { cudnn::set_deterministic(!cudnn::deterministic()); }},
+      {"small convolutions", [](State&) { cudnn::set_small_convolutions(!cudnn::small_convolutions()); }},
+      {"a hook of the module",
+       [](State& state) { state.layer->register_forward_hook([](nn::Module&, const auto&, auto&) {}); }},
+      {"a hook after the gradient",
+       [](State& state) { state.w.register_post_accumulate_grad_hook([](const Tensor&) {}); }},
+      {"memory for a gradient", [](State& state) { state.w.bind_grad(state.bucket.array()); }},
+      {"another parameter of the optimizer", [](State& state) {
+         state.optimizer.add_param_group(optim::OptimizerParamGroup({ones({2}).requires_grad_()}));
+       }}};
+  for (const auto& [name, change] : changes) {
+    INFO(name);
+    const bool switches[] = {cuda::matmul_allow_tf32(), cudnn::allow_tf32(), cudnn::deterministic(),
+                             cudnn::small_convolutions()};
+    State state;
+    for (const Tensor& parameter : state.layer->parameters()) parameter.requires_grad_(false);
+    int calls = 0;
+    StaticStep step(kCPU, {&state.optimizer}, [&](const TensorList& batch) -> TensorList {
+      ++calls;
+      state.optimizer.zero_grad();
+      const Tensor y = state.layer->forward(batch[0]);
+      (y * state.w).sum().backward();
+      state.optimizer.step();
+      state.optimizer.zero_grad();  // a recording does not continue with gradients from before it, in bound memory too
+      return {};
+    });
+    for (int i = 0; i < 7; ++i) {
+      if (i == 4) change(state);
+      step({ones({2, 4})});
+      CHECK((step.executor() != nullptr) == (i != 0 && i != 4));
+    }
+    CHECK(calls == 4);  // two eager steps and two recordings
+    cuda::set_matmul_allow_tf32(switches[0]), cudnn::set_allow_tf32(switches[1]);
+    cudnn::set_deterministic(switches[2]), cudnn::set_small_convolutions(switches[3]);
+  }
+}
+
 TEST_CASE("a recorded step detects another option of its only module", "[static_step]") {
   nn::LeakyReLU activation(0.5);
   StaticStep step(kCPU, {}, [&](const TensorList& batch) -> TensorList { return {activation(batch[0])}; });
@@ -169,10 +216,13 @@ TEST_CASE("evaluation between training steps does not discard the recording", "[
 }
 
 TEST_CASE("a change of a module that its text does not show does not discard the recording", "[static_step]") {
+  static int prints;  // a static variable is not part of the module object, whose bytes are compared
+  prints = 0;
   struct CountedImpl : nn::Cloneable<CountedImpl> {
     nn::Linear layer = register_module("layer", nn::Linear(6, 2));
     int epoch = 0;
     void reset() override {}
+    void pretty_print(std::ostream& stream) const override { ++prints, stream << "Counted"; }
     Tensor forward(const Tensor& x) {
       const auto frame = enter();
       return layer(x);
@@ -193,6 +243,7 @@ TEST_CASE("a change of a module that its text does not show does not discard the
     net->epoch = i / 2;
   }
   CHECK(calls == 2);
+  CHECK(prints == 3);  // when the step is recorded, and once after each of two changes
 }
 
 TEST_CASE("a layer that the step does not run may change without discarding the recording", "[static_step]") {

@@ -1,5 +1,7 @@
 #include <sys/stat.h>
 
+#include <csignal>
+
 #include <gradus/core/array/array.h>
 #include <gradus/core/io/gzip.h>
 #include <gradus/tests/io/io_test.h>
@@ -73,7 +75,47 @@ TEST_CASE("file errors name the path and the cause", "[io]") {
   char two[2];
   file.read_at(8, two, 2);
   CHECK(std::string(two, 2) == "89");
-  CHECK_THROWS_WITH(file.read_at(9, two, 2), contains("ends at byte 10"));
+  CHECK_THROWS_WITH(file.read_at(9, two, 2), contains("ends at byte 10, 1 bytes too early"));
+  CHECK_THROWS_WITH(file.read_at(11, two, 2), contains("ends at byte 11, 2 bytes too early"));
+  CHECK_NOTHROW(file.read_at(10, two, 0));
+  CHECK((file.size() == 10 && file.path() == path));
+  CHECK(text_of(file.start(3)) == "012");
+  CHECK(text_of(file.start(11)) == "0123456789");
+}
+
+TEST_CASE("a file grows by what is appended, and the text keeps what was not", "[io]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("log");
+  {
+    io::AppendFile file, second;
+    REQUIRE(file.create(path));
+    CHECK_FALSE(second.create(path));
+    CHECK_THROWS_WITH(second.create(directory.file("no/log")), contains("cannot write '") && contains("No such file"));
+    for (std::string text : {"one", ", two", ""}) {
+      file.append(text);
+      CHECK(text.empty());
+    }
+    CHECK(text_of(io::read_file(path)) == "one, two");
+  }
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    const rlimit limit = {10, 10};  // bytes of a file
+    signal(SIGXFSZ, SIG_IGN);
+    if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+    io::AppendFile file;
+    if (!file.create(path + "2")) _exit(2);
+    std::string text = "0123456789rest";
+    try {
+      file.append(text);
+    } catch (const IoError& error) {
+      _exit(text == "rest" && std::string(error.what()).find("log2': File too large") != std::string::npos ? 0 : 3);
+    }
+    _exit(4);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("gzip files are decompressed", "[io]") {

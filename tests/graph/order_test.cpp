@@ -110,6 +110,27 @@ TEST_CASE("a call with a large workspace waits until memory is released that a c
   test::text_after(pass, step, {sum, result});
 }
 
+TEST_CASE("a call with two results waits if there is no memory for both of them", "[graph_passes]") {
+  constexpr int64_t kMiB = 1 << 18, kPart = 7 << 15;  // elements; kPart float64 or int64 elements have 1.75 MiB
+  const Tensor x = randn({kMiB}), y = randn({kPart}, kDouble), sum = zeros({1});
+  const Tensor greatest = zeros({1}, kDouble), place = zeros({1}, kLong);
+  const auto pass = [&](graph::Graph& graph) {
+    CHECK(static_cast<double>(graph::plan_memory(graph).bytes) > 4.4 * (1 << 20));
+    graph::order_for_memory(graph);
+    CHECK(static_cast<double>(graph::plan_memory(graph).bytes) < 4.1 * (1 << 20));
+  };
+  const auto step = [&] {
+    const Tensor a = empty({kMiB}), b = empty({3 * kMiB});
+    const Tensor values = empty({kPart}, kDouble), places = empty({kPart}, kLong);
+    exp_into(x, a);
+    step_kernels().sort(y.array(), 0, true, values.array(), places.array());
+    copy_into(values.slice(0, 0, 1), greatest), copy_into(places.slice(0, 0, 1), place);
+    copy_into(a.expand({3, kMiB}), b.view({3, kMiB}));
+    step_kernels().reduce(ReduceOp::sum, b.array(), 1, sum.array());
+  };
+  test::text_after(pass, step, {sum, greatest, place});
+}
+
 TEST_CASE("calls that read a result stay after the call that writes it, also if that needs a large workspace",
           "[graph_passes]") {
   constexpr int64_t kMiB = 1 << 18;  // elements

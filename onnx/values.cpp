@@ -124,7 +124,7 @@ bool Cut::cut_first(int count, const Dims& axes, const Region& region, const Ope
   const auto is_inner = [&](int64_t axis) { return std::ranges::find(inner, axis) != inner.end(); };
   for (int i = 0, next = row.size() - 1; i < place.size(); ++i)
     if (is_inner(i) || place[i] >= 0) order.push_back(is_inner(i) ? next++ : place[i]);
-  for (int i = 0; i < row.size() - (inner.empty() ? 0 : 1); ++i)
+  for (int i = 0; i < row.size(); ++i)
     if (std::ranges::find(order, i) == order.end()) order.push_back(i);
   return true;
 }
@@ -237,13 +237,19 @@ void Values::define(const Array& array, const std::string& value) {
 }
 
 Operand Values::operand_of(const Array& array) const {
-  Operand operand;
-  operand.layout = StridedLayout(array);
-  const auto address = static_cast<const char*>(array.data());
+  Operand operand{-1, 0, StridedLayout(array)};
+  const auto address = static_cast<const char*>(array.data()), end = address + extent_of(operand.layout).end;
+  const auto value_in = [&](auto i) {
+    const std::vector<Region>& regions = regions_[static_cast<size_t>(i)];
+    return regions.empty() ? "" : regions[0].value;
+  };
   for (size_t i = 0; i < buffers_.size(); ++i) {
-    if (address < buffers_[i].data || address >= buffers_[i].data + buffers_[i].bytes) continue;
-    operand.buffer = static_cast<int>(i);
-    operand.offset = static_cast<size_t>(address - buffers_[i].data);
+    const char* const begin = buffers_[i].data;
+    if (address >= begin && address < begin + buffers_[i].bytes)
+      operand.buffer = static_cast<int>(i), operand.offset = static_cast<size_t>(address - begin);
+    // The array continues in another buffer. If a call has changed elements of either, no value has all elements.
+    else if (operand.buffer >= 0 && begin > address && begin < end && value_in(i) != value_in(operand.buffer))
+      return {-1, 0, operand.layout};
   }
   return operand;
 }
@@ -278,20 +284,17 @@ std::string Values::read(const Call* call, const Operand& operand, uint32_t may_
 
 /// Reads an operand with negative strides: reads its elements in the order of memory, then reverses these axes.
 std::string Values::read_reversed(const Call* call, Operand operand) {
-  Dims axes, last, before_first, steps;
+  Dims axes;
   operand.offset += static_cast<size_t>(extent_of(operand.layout).begin);  // the element with the lowest address
   for (int i = 0; i < operand.layout.ndim(); ++i) {
     if (operand.layout.strides[i] >= 0) continue;
     operand.layout.strides[i] = -operand.layout.strides[i];
     axes.push_back(i);
-    last.push_back(-1);
-    before_first.push_back(std::numeric_limits<int64_t>::min());
-    steps.push_back(-1);
   }
   const std::string forwards = read(call, operand);
-  return model_.add(call, "Slice",
-                    {forwards, model_.add_sizes(last), model_.add_sizes(before_first), model_.add_sizes(axes),
-                     model_.add_sizes(steps)});
+  const auto filled = [&](int64_t number) { return model_.add_sizes(Dims::filled(axes.size(), number)); };
+  const std::string before_first = filled(std::numeric_limits<int64_t>::min());
+  return model_.add(call, "Slice", {forwards, filled(-1), before_first, model_.add_sizes(axes), filled(-1)});
 }
 
 Region& Values::find(const Call* call, const Operand& operand) {
@@ -337,7 +340,7 @@ void Values::concatenate(const Call* call, const Operand& operand, std::vector<s
     whole.layout.shape[axis] += y.shape[axis];
     values.push_back(part.value);
   }
-  whole.value = model_.add(call, "Concat", values, {{"axis", axis}});
+  whole.value = model_.add(call, "Concat", values, {{"axis", axis}}), whole.filled_with.clear();
   replace_parts(regions, parts, std::move(whole));
 }
 

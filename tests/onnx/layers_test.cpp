@@ -486,7 +486,9 @@ TEST_CASE("outputs of a recorded pass may be views of its input, and two outputs
                   {"product", product.array()},
                   {"again", product.array()},
                   {"weight_again", weight.array()}};
-  CHECK(difference(test::ModelFile(graph::to_onnx(pass)), {x}, {view, x * 2, x * 2, weight}) == "");
+  const test::ModelFile model(graph::to_onnx(pass));
+  CHECK(difference(model, {x}, {view, x * 2, x * 2, weight}) == "");
+  for (const test::ModelFile::Node& node : model.nodes) CHECK(node.name == node.outputs[0]);  // they are in no module
   graph::Recorder nothing;
   pass.graph = nothing.finish();
   pass.outputs.erase(pass.outputs.begin() + 1, pass.outputs.begin() + 3);
@@ -528,6 +530,28 @@ TEST_CASE("values of weights are found by their addresses", "[onnx]") {
                     contains(partly));
   CHECK_THROWS_WITH(onnx_of({}, {}, [&] { return std::vector<Array>{left}; }),
                     contains("no call and no input or weight"));
+}
+
+TEST_CASE("an input that the pass changes in separate parts is no output", "[onnx]") {
+  const Array x = random_array({12});
+  const auto of_parts = [&](bool first, bool second, int64_t begin, int64_t end) {
+    return onnx_of({{"x", x}}, {}, [&] {
+      Backend& cpu = current_backend(DeviceType::cpu);
+      const Array left = x.slice(0, 2, 5), right = x.slice(0, 7, 10);
+      if (first) cpu.fill(left, 1);
+      if (second) cpu.fill(right, 2);
+      return std::vector<Array>{ops::clone(left), ops::clone(right), x.slice(0, begin, end)};
+    });
+  };
+  const auto check = [&](const std::string& bytes, const Array& output) {
+    const TensorList found = test::evaluate(test::ModelFile(bytes), {Tensor(x)});
+    CHECK(found.at(2).equal(Tensor(output)));
+  };
+  check(of_parts(false, false, 2, 12), x.slice(0, 2, 12));
+  check(of_parts(false, true, 2, 7), x.slice(0, 2, 7));
+  check(of_parts(true, false, 7, 12), x.slice(0, 7, 12));
+  for (const bool first : {false, true})
+    CHECK_THROWS_WITH(of_parts(first, !first, 2, 8), contains("that no call and no input or weight has"));
 }
 
 TEST_CASE("an input that the pass changes is an output with its new values", "[onnx]") {

@@ -352,6 +352,42 @@ TEST_CASE("layers become the ONNX operators of their name", "[onnx]") {
   CHECK(lstm(nn::LSTM(nn::LSTMOptions(5, 4).proj_size(2))) == 0);
 }
 
+TEST_CASE("activations become one operator where ONNX has it for the type", "[onnx]") {
+  using Ops = std::vector<std::string>;
+  const auto ops = [](const std::function<Tensor(const Tensor&)>& f, DType dtype) {
+    Ops list = exported(module_of(f), randn({2, 3}, dtype)).ops();
+    list.pop_back();  // removes the Identity node that names the output
+    return list;
+  };
+  // Attributes are float32, so for float64 they must be numbers that float32 has.
+  const Ops negative_part = {"Mul", "Exp", "Sub", "Mul", "Greater", "Where"}, scaled = {"Mul", "Greater", "Where"};
+  for (const double alpha : {0.1, 0.25}) {
+    const bool is_exact = alpha == 0.25;
+    const auto leaky = [alpha](const Tensor& x) { return leaky_relu(x, alpha); };
+    const auto with_elu = [alpha](const Tensor& x) { return elu(x, alpha); };
+    CHECK(ops(leaky, kFloat) == Ops{"LeakyRelu"});
+    CHECK(ops(leaky, kDouble) == (is_exact ? Ops{"LeakyRelu"} : scaled));
+    CHECK(ops(with_elu, kFloat) == Ops{"Elu"});
+    CHECK(ops(with_elu, kDouble) == (is_exact ? Ops{"Elu"} : negative_part));
+  }
+  const auto with_celu = [](double alpha) { return [alpha](const Tensor& x) { return celu(x, alpha); }; };
+  CHECK(ops(with_celu(0.5), kFloat) == Ops{"Celu"});
+  CHECK(ops(with_celu(1), kFloat) == Ops{"Elu"});
+  CHECK(ops(with_celu(0.5), kDouble) == Ops{"Mul", "Exp", "Sub", "Mul", "Greater", "Where"});
+  CHECK(ops(with_celu(-0.5), kFloat) == Ops{"Mul", "Exp", "Sub", "Mul", "Greater", "Where"});
+  const Ops soft = {"Mul", "Softplus", "Div"}, soft_to_threshold = {"Mul", "Softplus", "Div", "Greater", "Where"};
+  for (const double threshold : {19.5, 20.0, 21.0}) {
+    const auto with_softplus = [threshold](const Tensor& x) { return softplus(x, 2, threshold); };
+    CHECK(ops(with_softplus, kFloat) == (threshold >= 20 ? soft : soft_to_threshold));
+    CHECK(ops(with_softplus, kDouble) == soft_to_threshold);
+  }
+  const auto clamped = [](const Tensor& x) { return x.clamp_max(2); };
+  for (const DType dtype : {kFloat, kDouble, kLong, kInt}) {
+    const Tensor x = randn({2, 3}).to(dtype);
+    CHECK(difference(exported(module_of(clamped), x), {x}, {clamped(x)}) == "");
+  }
+}
+
 TEST_CASE("errors of the export name operator and line", "[onnx]") {
   CHECK_THAT(message_of([](const Tensor& x) { return x.cumprod(1); }),
              contains("a running product has no counterpart") && contains("cumprod") && contains("models_test.cpp:"));
@@ -392,6 +428,9 @@ TEST_CASE("errors of the export name operator and line", "[onnx]") {
              contains("that holds another type"));
   CHECK_THAT(changed([](const Tensor& y) { y.slice(0, 0, 1).view(kInt).zero_(); }),
              contains("that holds another type"));
+  for (const int64_t rows : {1, 3})
+    CHECK_THAT(message_of([rows](const Tensor& x) { return x.sum(0).exp().slice(0, 0, rows).view(kInt) + 1; }),
+               contains("that holds another type"));
   CHECK_THAT(changed([](const Tensor& y) {
                y.view({12}).slice(0, 0, 10).view({2, 5}).mul_(2);
              }),

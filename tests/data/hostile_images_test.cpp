@@ -1,6 +1,10 @@
 // Damaged image files on which stb_image would read uninitialised memory. decode_image must either throw an error or
 // return only pixels that the file defines.
 #include <gradus/data/images/image_file.h>
+
+#include <cstdlib>
+#include <memory>
+
 #include <gradus/tests/data/image_files.h>
 
 using namespace gradus;
@@ -211,4 +215,226 @@ TEST_CASE("images: files of other formats are rejected, and the format is named"
   }
   // A TGA file has no signature, so the message cannot name its format.
   CHECK_THAT(decoded("\0\0\2\0\0\0\0\0\0\0\0\0\1\0\1\0\x18\0abc"s), contains("neither a PNG nor a JPEG file"));
+}
+
+TEST_CASE("images: each number in a PNG's header has limits", "[data][image]") {
+  const auto header = [](uint32_t width, uint32_t height, int bits = 8, int color = 0, const std::string& data = "x") {
+    return decoded(png_file(png_header(width, height, bits, color) + png_chunk("IDAT", data)));
+  };
+  CHECK_THAT(header(0, 1), contains("it has 0x1 pixels"));
+  CHECK_THAT(header(1, 0), contains("it has 1x0 pixels"));
+  CHECK_THAT(header(0x80000000, 1), contains("it has 2147483648x1 pixels"));
+  CHECK_THAT(header(1, 0x80000000), contains("it has 1x2147483648 pixels"));
+  CHECK_THAT(header(0x7fffffff, 1), contains("cannot hold 2147483647x1 pixels"));
+  CHECK_THAT(header(1, 0x7fffffff), contains("cannot hold 1x2147483647 pixels"));
+  CHECK_THAT(decoded(png_file(png_chunk("IHDR", std::string(14, '\1')))), contains("14 bytes instead of 13"));
+  // One byte of data holds at most 1032 bytes of pixels. The data may be in several chunks.
+  for (const auto& [bits, color, channels] : {std::tuple{1, 0, 1}, {8, 0, 1}, {8, 2, 3}, {16, 4, 2}, {16, 6, 4}}) {
+    const size_t least = 2 * static_cast<size_t>(bits * channels);
+    CAPTURE(bits, color);
+    const std::string few(least - 1, 'x');
+    CHECK_THAT(header(8 * 1032, 2, bits, color, few),
+               contains("its " + std::to_string(least - 1) + " bytes of data cannot hold 8256x2 pixels"));
+    for (const std::string& chunks : {png_chunk("IDAT", few + "x"), png_chunk("IDAT", few) + png_chunk("IDAT", "x")})
+      CHECK_THAT(decoded(png_file(png_header(8 * 1032, 2, bits, color) + chunks)), contains("cannot decode 'test'"));
+  }
+  // A palette of 1 to 256 colours, which an image in true colour may have, too.
+  const std::string pixel = png_data(std::string(4, '\0'));
+  for (const size_t colors : {1, 256})
+    CHECK(decoded(png_file(png_header(1, 1, 8, 2) + png_chunk("PLTE", std::string(3 * colors, 'x')) + pixel)) ==
+          "pixels 0 0 0");
+  CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 2) + png_chunk("PLTE", std::string(3 * 257, 'x')) + pixel)),
+             contains("a palette of 771 bytes"));
+  // An unknown chunk is skipped; its checksum must be right all the same.
+  const std::string unknown = png_chunk("teXt", "abc");
+  CHECK(decoded(png_file(png_header(1, 1, 8, 2) + unknown + pixel)) == "pixels 0 0 0");
+  CHECK_THAT(decoded(png_file(png_header(1, 1, 8, 2) + unknown.substr(0, 8) + "abd" + unknown.substr(11) + pixel)),
+             contains("a checksum is wrong"));
+  for (const size_t bytes : {1, 8, 11})
+    CHECK_THAT(decoded(kPngSignature + png_header(1, 1, 8, 2) + unknown.substr(0, bytes)),
+               contains("is a truncated PNG file"));
+}
+
+TEST_CASE("images: a bomb in a PNG is recognised by its number of rows and columns", "[data][image]") {
+  const auto bomb = [](uint32_t width, uint32_t height, int bits, int color) {
+    return decoded(png_file(png_header(width, height, bits, color) + png_data(std::string(size_t{4} << 20, '\0'))));
+  };
+  CHECK_THAT(bomb(30, 2000, 8, 2), contains("far more than the 182000 bytes of 30x2000 pixels"));
+  CHECK_THAT(bomb(2000, 30, 8, 2), contains("far more than the 180030 bytes of 2000x30 pixels"));
+  CHECK_THAT(bomb(2000, 30, 16, 4), contains("far more than the 240030 bytes of 2000x30 pixels"));
+  CHECK_THAT(bomb(2000, 30, 1, 0), contains("far more than the 60030 bytes of 2000x30 pixels"));
+}
+
+TEST_CASE("images: files of more than 256 MiB are not read", "[data][image]") {
+  const std::unique_ptr<void, void (*)(void*)> zeros(std::calloc(data::kMostImageBytes + 1, 1), std::free);
+  const auto decode = [&](size_t bytes) {
+    return data::decode_image({static_cast<const std::byte*>(zeros.get()), bytes}, "test");
+  };
+  CHECK_THROWS_WITH(decode(data::kMostImageBytes), contains("neither a PNG nor a JPEG file"));
+  CHECK_THROWS_WITH(decode(data::kMostImageBytes + 1), contains("'test' has 268435457 bytes; images have at most"));
+}
+
+TEST_CASE("images: each number in a JPEG's segments has limits", "[data][image]") {
+  const auto with = [](auto change) {
+    GreyJpeg jpeg;
+    change(jpeg);
+    return decoded(jpeg.file());
+  };
+  const auto before_scan = [&](const std::string& segment) {
+    return with([&](GreyJpeg& jpeg) { jpeg.before_scan = segment; });
+  };
+  const std::string fine = "pixels 128 128";
+  // Segments that mean nothing here, and padding.
+  for (const std::string& skipped :
+       {jpeg_segment(0xFE, "a comment"), jpeg_segment(0xFE, ""), jpeg_segment(0xE0, "JFIF"),
+        jpeg_segment(0xEE, "Adobe"), std::string("\xff\xff\xff"), jpeg_segment(0xC4, ""), jpeg_segment(0xDB, ""),
+        jpeg_segment(0xDD, big_endian(0, 2))})
+    CHECK_THAT(before_scan(skipped), contains(fine));
+  // Markers without a length and reserved segments, which only stb_image refuses.
+  for (const std::string& skipped : {std::string("\xff\x01"), std::string("\xff\xd0\xff\xd7"),
+                                     jpeg_segment(0xC8, "reserved"), jpeg_segment(0xCC, "conditioning")})
+    CHECK_THAT(before_scan(skipped), contains("cannot decode 'test': unknown marker"));
+  CHECK_THAT(before_scan("x"), contains("is not a marker"));
+  CHECK_THAT(before_scan(std::string("\xff\xfe\0\1", 4)), contains("a marker of length 1"));
+  CHECK_THAT(before_scan("\xff\xfe\xff\xff"), contains("is a truncated JPEG file"));
+
+  // Huffman tables: a class of 0 or 1, a number from 0 to 3, and 16 counts with as many symbols.
+  const auto huffman = [](int place, int codes, size_t symbols) {
+    return std::string(1, static_cast<char>(place)) + std::string(14, '\0') + static_cast<char>(codes - codes / 2) +
+           static_cast<char>(codes / 2) + std::string(symbols, '\0');
+  };
+  for (const int place : {0x03, 0x13}) {
+    CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(place, 2, 2))), contains(fine));
+    CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(place, 2, 2) + huffman(place, 256, 256))), contains(fine));
+  }
+  CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(2, 257, 257))), contains("a Huffman table of 257 symbols"));
+  CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(2, 3, 2))), contains("a Huffman table of 3 symbols"));
+  CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(4, 2, 2))), contains("of kind 0 and number 4"));
+  CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(0x20, 2, 2))), contains("of kind 2 and number 0"));
+  CHECK_THAT(before_scan(jpeg_segment(0xC4, huffman(2, 2, 2) + std::string(16, '\0'))),
+             contains("half a Huffman table"));
+
+  // Quantization tables: a number from 0 to 3, and 64 values of one byte or two.
+  const auto quantization = [](int place, size_t bytes) {
+    return std::string(1, static_cast<char>(place)) + std::string(bytes, '\1');
+  };
+  for (const std::string& tables :
+       {quantization(3, 64), quantization(0x13, 128), quantization(0, 64) + quantization(1, 64)})
+    CHECK_THAT(before_scan(jpeg_segment(0xDB, tables)), contains(fine));
+  for (const std::string& tables :
+       {quantization(4, 64), quantization(3, 63), quantization(0x13, 127), quantization(0, 64) + quantization(1, 63)})
+    CHECK_THAT(before_scan(jpeg_segment(0xDB, tables)), contains("an incomplete quantization table"));
+
+  // Frames.
+  const auto frame = [&](size_t at, int value) {
+    return with([&](GreyJpeg& jpeg) { jpeg.frame[at] = static_cast<char>(value); });
+  };
+  for (const auto& [height, width] : {std::pair{0, 16}, {16, 0}})
+    CHECK_THAT(with([&, h = height, w = width](GreyJpeg& jpeg) {
+                 jpeg.frame[2] = static_cast<char>(h), jpeg.frame[4] = static_cast<char>(w);
+               }),
+               contains("it has " + std::to_string(width) + "x" + std::to_string(height) + " pixels"));
+  for (const int factors : {0x11, 0x14, 0x41, 0x44}) CHECK_THAT(frame(7, factors), contains(fine));
+  for (const int factors : {0x01, 0x10, 0x51, 0x15})
+    CHECK_THAT(frame(7, factors), contains("component 1 has sampling factors " + std::to_string(factors >> 4) + "x" +
+                                           std::to_string(factors & 15) + " and table 0"));
+  CHECK_THAT(frame(8, 3), contains("there is no quantization table 3"));
+  CHECK_THAT(frame(8, 4), contains("sampling factors 1x1 and table 4"));
+  CHECK_THAT(frame(5, 0), contains("its frame has 9 bytes"));
+  CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.frame = jpeg.frame.substr(0, 5) + '\0'; }),
+             contains("a JPEG of 0 components; 1, 3 and 4 are read"));
+  CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.frame = jpeg.frame.substr(0, 5); }), contains("its frame has 5 bytes"));
+  for (const int type : {0xC0, 0xC1}) CHECK_THAT(with([&](GreyJpeg& jpeg) { jpeg.frame_type = type; }), contains(fine));
+  for (const auto& [types, kind] : {std::pair{std::vector{0xC3}, "(lossless)"},
+                                    {std::vector{0xC5, 0xC6, 0xC7}, "(hierarchical)"},
+                                    {std::vector{0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF}, "(arithmetic coding)"}})
+    for (const int type : types) CHECK_THAT(with([&](GreyJpeg& jpeg) { jpeg.frame_type = type; }), contains(kind));
+  CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.frame_type = 0xFE; }), contains("a scan comes before the frame"));
+  CHECK_THAT(decoded("\xff\xd8\xff\xd9"), contains("it has no frame"));
+
+  // Scans.
+  for (const std::string& header :
+       {std::string(), std::string{0, 0, 63, 0}, std::string{1, 1, 0, 0, 63}, std::string{1, 1, 0, 0, 63, 0, 0},
+        std::string{2, 1, 0, 0, 63, 0}, std::string{5, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 63, 0}})
+    CHECK_THAT(with([&](GreyJpeg& jpeg) { jpeg.scan_header = header; }),
+               contains("a scan whose header has " + std::to_string(header.size()) + " bytes"));
+  CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.scan_header[2] = 0x01; }), contains("there is no Huffman table 1"));
+  CHECK_THAT(with([](GreyJpeg& jpeg) { jpeg.scan_header[2] = 0x10; }), contains("no Huffman table 1 for mean values"));
+  // Each block has at least one bit: 9 blocks need two bytes.
+  const auto of_blocks = [&](int height, int width, size_t bytes) {
+    return with([&](GreyJpeg& jpeg) {
+      jpeg.frame[2] = static_cast<char>(height), jpeg.frame[4] = static_cast<char>(width);
+      jpeg.data = std::string(bytes, '\0');
+    });
+  };
+  CHECK_THAT(of_blocks(24, 17, 1), contains("its 1 bytes of data cannot hold 17x24 pixels"));
+  CHECK_THAT(of_blocks(17, 24, 1), contains("its 1 bytes of data cannot hold 24x17 pixels"));
+  CHECK_THAT(of_blocks(24, 24, 3), contains(fine));
+  CHECK_THAT(of_blocks(32, 16, 1).substr(0, 60), !contains("cannot hold"));
+}
+
+TEST_CASE("images: a scan of a progressive JPEG needs only the tables that it uses", "[data][image]") {
+  const auto scan = [](int tables, int first, int last, int bits, int data = 0) {
+    return jpeg_segment(0xDA, std::string{1, 1, static_cast<char>(tables), static_cast<char>(first),
+                                          static_cast<char>(last), static_cast<char>(bits)}) +
+           static_cast<char>(data);
+  };
+  const auto with = [&](const std::string& scans) {
+    GreyJpeg jpeg;
+    jpeg.frame_type = 0xC2;
+    const std::string file = jpeg.file();
+    return decoded(file.substr(0, file.find("\xff\xda")) + scans + "\xff\xd9");
+  };
+  // Scans of the mean values, of a further bit of the mean values, and of other coefficients.
+  const std::string means = scan(0x03, 0, 0, 0x01), refined = scan(0x33, 0, 0, 0x10), others = scan(0x30, 1, 63, 0x00);
+  CHECK_THAT(with(means), contains("pixels 128 128"));
+  CHECK_THAT(with(means + refined), contains("pixels 128 128"));
+  CHECK_THAT(with(means + refined + others), contains("pixels 128 128"));
+  CHECK_THAT(with(scan(0x30, 0, 0, 0x01)), contains("no Huffman table 3 for mean values"));
+  CHECK_THAT(with(means + scan(0x03, 1, 63, 0)), contains("there is no Huffman table 3"));
+  CHECK_THAT(with(others), contains("there are no data for component 1"));
+}
+
+TEST_CASE("images: the number of restart markers of a JPEG follows from its blocks", "[data][image]") {
+  struct Component {
+    int id, factors;
+  };
+  const auto missing = [](int width, int height, const std::vector<Component>& components, const std::string& scan_ids,
+                          uint64_t interval) {
+    GreyJpeg jpeg;
+    jpeg.frame = '\x08' + big_endian(static_cast<uint64_t>(height), 2) + big_endian(static_cast<uint64_t>(width), 2) +
+                 static_cast<char>(components.size());
+    for (const Component& c : components)
+      jpeg.frame += std::string{static_cast<char>(c.id), static_cast<char>(c.factors), 0};
+    jpeg.scan_header = std::string(1, static_cast<char>(scan_ids.size()));
+    for (const char id : scan_ids) jpeg.scan_header += std::string{id, 0};
+    jpeg.scan_header += std::string{0, 63, 0};
+    jpeg.before_scan = jpeg_segment(0xDD, big_endian(interval, 2));
+    const std::string message = decoded(jpeg.file());
+    const size_t at = message.find("a scan has 0 restart markers instead of ");
+    return at == std::string::npos ? 0 : std::stoi(message.substr(at + 40));
+  };
+  const std::vector<Component> grey = {{1, 0x11}};
+  CHECK(missing(17, 33, grey, "\1", 1) == 3 * 5 - 1);
+  CHECK(missing(24, 40, grey, "\1", 1) == 3 * 5 - 1);
+  CHECK(missing(24, 40, grey, "\1", 4) == 3);
+  CHECK(missing(24, 40, grey, "\1", 14) == 1);
+  CHECK(missing(24, 40, grey, "\1", 15) == 0);
+  CHECK(missing(24, 40, grey, "\1", 0) == 0);
+  // Blocks of several components are interleaved in units; a scan of one component has only its own blocks.
+  struct Sampling {
+    int factors, units, first_blocks, second_blocks;
+  };
+  for (const auto& [factors, units, first_blocks, second_blocks] : {Sampling{0x11, 6 * 4, 6 * 4, 6 * 4},
+                                                                    {0x21, 3 * 4, 6 * 4, 3 * 4},
+                                                                    {0x12, 6 * 2, 6 * 4, 6 * 2},
+                                                                    {0x22, 3 * 2, 6 * 4, 3 * 2},
+                                                                    {0x41, 2 * 4, 6 * 4, 2 * 4}}) {
+    CAPTURE(factors);
+    const std::vector<Component> colors = {{1, factors}, {2, 0x11}, {3, 0x11}};
+    CHECK(missing(41, 25, colors, "\1\2\3", 1) == units - 1);
+    CHECK(missing(41, 25, colors, "\1\2", 1) == units - 1);
+    CHECK(missing(41, 25, colors, "\1", 1) == first_blocks - 1);
+    CHECK(missing(41, 25, colors, "\2", 1) == second_blocks - 1);
+  }
 }

@@ -51,7 +51,7 @@ class CsvReader {
     const size_t end = std::min(text_.find_first_of(std::string_view(ends, 2), at_), text_.size());
     std::string field(text_.substr(at_, end - at_));
     at_ = end;
-    if (field.ends_with('\r') && end < text_.size() && text_[end] == '\n') {
+    if (field.ends_with('\r') && text_.substr(end).starts_with('\n')) {
       // This \r is part of the CRLF at the end of the line.
       field.pop_back();
       --at_;

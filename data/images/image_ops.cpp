@@ -123,7 +123,7 @@ Taps taps_of(int64_t from, int64_t to, Interpolation interpolation, bool antiali
   for (int64_t i = 0; i < to; ++i, weights += taps.count) {
     const double center = (static_cast<double>(i) + 0.5) * scale;
     const double begin = nearest ? static_cast<double>(i) * scale : center - radius;
-    const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(std::floor(begin)), 0, from - taps.count);
+    const int64_t first = std::clamp<int64_t>(static_cast<int64_t>(begin), 0, from - taps.count);
     taps.first.push_back(first);
     if (nearest) continue;
     double sum = 0;

@@ -4,8 +4,13 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 
+#include <gradus/autograd/archive.h>
+#include <gradus/autograd/autograd.h>
 #include <gradus/core/error.h>
+#include <gradus/core/runtime/random.h>
+#include <gradus/data/sample.h>
 #include <gradus/tests/catch.h>
 
 using namespace gradus;
@@ -13,6 +18,14 @@ using namespace gradus::test;
 using namespace gradus::data::samplers;
 
 namespace {
+
+serialize::InputArchive archive_of(const serialize::OutputArchive& saved) {
+  std::stringstream bytes;
+  saved.save_to(bytes);
+  serialize::InputArchive archive;
+  archive.load_from(bytes);
+  return archive;
+}
 
 // Returns all indices of an epoch, which it requests in batches.
 template <class S>
@@ -163,4 +176,115 @@ TEST_CASE("samplers without a loader: reset() starts another epoch, optionally o
   again.reset();
   CHECK(a == again.next(100));
   CHECK_THROWS_AS(SubsetRandomSampler({1, 2}).reset(3), ValueError);
+}
+
+TEST_CASE("the order of an epoch follows from its seed", "[data][sampler]") {
+  const auto shuffled = [](std::vector<size_t> indices, uint64_t seed, uint64_t epoch) {
+    for (size_t i = indices.size(); i > 1; --i)
+      std::swap(indices[i - 1], indices[static_cast<size_t>(random_integer(seed, gradus::data::order_stream(epoch), i,
+                                                                           0, static_cast<int64_t>(i)))]);
+    return indices;
+  };
+  const std::vector<size_t> six = {0, 1, 2, 3, 4, 5}, some = {9, 4, 7, 7, 1};
+  RandomSampler random(6);
+  SubsetRandomSampler subset(some);
+  for (uint64_t seed = 0; seed < 5; ++seed)
+    for (uint64_t epoch = 0; epoch < 3; ++epoch) {
+      CHECK(epoch_of(random, seed, epoch) == shuffled(six, seed, epoch));
+      CHECK(epoch_of(subset, seed, epoch, 2) == shuffled(some, seed, epoch));
+    }
+
+  const std::vector<double> weights = {0.5, 0, 2, 1, 0, 1.5};
+  const std::vector<double> ends = {0.5, 0.5, 2.5, 3.5, 3.5, 5};
+  WeightedRandomSampler with(weights, 12), without(weights, 3, false), all(weights, 4, false);
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    CAPTURE(seed);
+    const auto draw = [&](size_t i) {
+      return 1 - random_uniform<double>(seed, gradus::data::order_stream(2), i, 0, 1);
+    };
+    std::vector<size_t> expected;
+    for (size_t i = 0; i < 12; ++i) {
+      size_t index = 0;
+      while (ends[index] < draw(i) * 5) ++index;
+      expected.push_back(index);
+    }
+    CHECK(epoch_of(with, seed, 2) == expected);
+    std::vector<std::pair<double, size_t>> keys;
+    for (const size_t i : {0, 2, 3, 5}) keys.emplace_back(-std::log(draw(i)) / weights[i], i);
+    std::sort(keys.begin(), keys.end());
+    expected.clear();
+    for (const auto& [key, index] : keys) expected.push_back(index);
+    CHECK(epoch_of(all, seed, 2) == expected);
+    expected.pop_back();
+    CHECK(epoch_of(without, seed, 2) == expected);
+  }
+  WeightedRandomSampler none({0, 0}, 0), nothing({}, 0, false);
+  CHECK(epoch_of(none, 1, 0).empty());
+  CHECK(epoch_of(nothing, 1, 0).empty());
+  CHECK_NOTHROW(WeightedRandomSampler({0, 1}, 5));
+  CHECK_THROWS_WITH(WeightedRandomSampler({0, 1}, 2, false), contains("1 of 2 weights are above 0"));
+  CHECK_THROWS_WITH(WeightedRandomSampler({}, 1), contains("needs a weight above 0"));
+}
+
+TEST_CASE("a saved sampler continues its epoch", "[data][sampler]") {
+  const auto check = [](auto make, size_t size) {
+    for (size_t stop = 0; stop <= size; ++stop) {
+      auto sampler = make(), other = make();
+      sampler.reset(3, 1);
+      const std::vector<size_t> seen = sampler.next(stop).value_or(std::vector<size_t>());
+      serialize::OutputArchive saved;
+      sampler.save(saved);
+      serialize::InputArchive archive = archive_of(saved);
+      other.load(archive);
+      CHECK(other.index() == seen.size());
+      CHECK(other.next(2) == sampler.next(2));
+      CHECK(other.next(size) == sampler.next(size));
+      CHECK_FALSE(other.next(1));
+    }
+  };
+  check([] { return SequentialSampler(5); }, 5);
+  check([] { return RandomSampler(5); }, 5);
+  check([] { return SubsetRandomSampler({3, 9, 1}); }, 3);
+  check([] { return WeightedRandomSampler({1, 2}, 4); }, 4);
+  check([] { return DistributedRandomSampler(7, 2, 1); }, 3);
+  // An epoch that was set by hand is saved, too.
+  DistributedRandomSampler set(9, 2, 0), loaded(9, 2, 0);
+  set.set_epoch(4);
+  serialize::OutputArchive saved;
+  set.save(saved);
+  serialize::InputArchive archive = archive_of(saved);
+  loaded.load(archive);
+  CHECK(loaded.epoch() == 4);
+  CHECK(epoch_of(loaded, 1, 0) == epoch_of(set, 1, 0));
+
+  const auto error_of = [](auto sampler, const Tensor& index, const Tensor& indices) -> std::string {
+    serialize::OutputArchive changed;
+    changed.write("index", index), changed.write("indices", indices);
+    serialize::InputArchive archive_read = archive_of(changed);
+    try {
+      sampler.load(archive_read);
+    } catch (const ValueError& error) { return error.what(); }
+    return "";
+  };
+  const Tensor two = tensor({2}), order = tensor({2, 0, 1});
+  CHECK(error_of(RandomSampler(3), two, order) == "");
+  CHECK(error_of(RandomSampler(3), two, tensor(std::vector<int64_t>())) == "");
+  CHECK_THAT(error_of(RandomSampler(4), two, order), contains("a sampler of 4 samples cannot continue an epoch of 3"));
+  CHECK_THAT(error_of(RandomSampler(3), tensor({-1}), order), contains("'index' of a sampler is -1"));
+  CHECK_THAT(error_of(RandomSampler(3), two, tensor({0, -3, 1})), contains("'indices' of a sampler is -3"));
+  CHECK_THAT(error_of(RandomSampler(3), order, order), contains("'index' of a sampler must be one number"));
+  CHECK_THAT(error_of(SequentialSampler(3), order, order), contains("'index' of a sampler must be one number"));
+  CHECK_THROWS_WITH(SubsetRandomSampler({1, 2}).reset(3), contains("this sampler has 2 samples, and cannot have 3"));
+}
+
+TEST_CASE("samplers know their number of batches", "[data][sampler]") {
+  for (size_t size = 0; size < 10; ++size)
+    for (size_t batch = 1; batch < 6; ++batch) {
+      CAPTURE(size, batch);
+      const size_t batches = size / batch + (size % batch == 0 ? 0 : 1);
+      CHECK(SequentialSampler(size).batches(batch) == batches);
+      CHECK(RandomSampler(size).batches(batch) == batches);
+      CHECK(BatchSampler(RandomSampler(size), batch, false).batches(1) == batches);
+      CHECK(BatchSampler(RandomSampler(size), batch, true).batches(1) == size / batch);
+    }
 }

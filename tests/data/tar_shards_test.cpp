@@ -175,6 +175,49 @@ TEST_CASE("shards of images are read as they were written", "[data][shards]") {
   }
 }
 
+TEST_CASE("images are written to shards as bytes", "[data][shards]") {
+  const Disks disks(1);
+  const Tensor image = tensor({-0.5F, 0.0F, 0.4F / 255, 0.6F / 255, 1.0F, 1.5F}).reshape({1, 2, 3});
+  const Tensor colors = stack({image[0], image[0] * 0.5, image[0].flip(1)});
+  data::datasets::TensorDataset pair(stack({colors, colors * 0.25}), tensor({7, -2}));
+  data::write_tar_shards(pair, disks.folders, 2);
+  const TarShards shards(disks.folders, {.shuffle = false});
+  auto loader = make_data_loader(shards, shards.sampler(), DataLoaderOptions(3));
+  size_t found = 0;
+  for (auto& batch : *loader)
+    for (const TarSample& sample : batch) {
+      CHECK(sample.key == "0000000" + std::to_string(found));
+      const data::Example<> read = data::decode_image_and_class(sample);
+      const Tensor written = (pair.get(found).data.clamp(0, 1) * 255 + 0.5).floor() / 255;
+      CHECK(read.data.allclose(written, 1e-6, 1e-6));
+      CHECK(read.target.item<int64_t>() == (found == 0 ? 7 : -2));
+      ++found;
+    }
+  CHECK(found == 2);
+  // The shards of three folders take turns; the last one may have fewer samples.
+  const Disks three(3);
+  data::write_tar_shards(SyntheticDigits(9), three.folders, 2);
+  for (size_t shard = 0; shard < 5; ++shard)
+    CHECK(std::filesystem::exists(three.folders[shard % 3] + "/shard-00000" + std::to_string(shard) + ".tar"));
+  const TarShards striped(three.folders, {.shuffle = false});
+  auto striped_loader = make_data_loader(striped, striped.sampler(), DataLoaderOptions(9));
+  std::map<std::string, size_t> samples_of;
+  for (auto& batch : *striped_loader)
+    for (const TarSample& sample : batch) ++samples_of[std::filesystem::path(sample.shard).stem()];
+  CHECK(samples_of ==
+        std::map<std::string, size_t>{
+            {"shard-000000", 2}, {"shard-000001", 2}, {"shard-000002", 2}, {"shard-000003", 2}, {"shard-000004", 1}});
+  const std::string needed = "needs a data set whose size is known, a folder and samples for each shard";
+  CHECK_THROWS_WITH(data::write_tar_shards(pair, {}, 2), contains(needed));
+  CHECK_THROWS_WITH(data::write_tar_shards(pair, disks.folders, 0), contains(needed));
+  CHECK_THROWS_WITH(data::write_tar_shards(shards.map(data::decode_image_and_class), disks.folders, 2),
+                    contains(needed));
+  for (const Tensor& wrong : {image[0], image.to(kDouble)})
+    CHECK_THROWS_WITH(
+        data::write_tar_shards(data::datasets::TensorDataset(stack({wrong}), tensor({1})), disks.folders, 1),
+        contains("tar shards are made of images (C, H, W) float32"));
+}
+
 TEST_CASE("shards: each rank reads its own, and none is omitted", "[data][shards]") {
   Disks disks(3);
   disks.stripe(11);
@@ -199,6 +242,25 @@ TEST_CASE("shards: each rank reads its own, and none is omitted", "[data][shards
   CHECK_THROWS_WITH(TarShards(disks.folders, {.num_replicas = 12}), contains("12 ranks") && contains("there are 11"));
   CHECK_THROWS_AS(TarShards(disks.folders, {.num_replicas = 2, .rank = 2}), ValueError);
   CHECK_THROWS_WITH(TarShards({disks.directory.file("none")}), contains("none': No such file"));
+}
+
+TEST_CASE("shards: each rank reads from as many folders as possible", "[data][shards]") {
+  Disks disks(3);
+  for (const char shard : {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h'})
+    disks.put(shard < 'e' ? 0 : shard < 'h' ? 1 : 2, std::string(1, shard), 1);
+  const auto shards_of = [&](size_t ranks, size_t rank) {
+    std::string shards;
+    for (const std::string& key : epoch_of(disks, {.num_replicas = ranks, .rank = rank, .shuffle = false}))
+      shards += key[0];
+    return shards;
+  };
+  // The order of all ranks is a, e, h, b, f, c, g, d. A rank takes samples from its folders in turn.
+  CHECK(shards_of(1, 0) == "aehbfcgd");
+  CHECK(shards_of(2, 0) == "aehb");
+  CHECK(shards_of(2, 1) == "cfdg");
+  CHECK(shards_of(3, 0) == "ae");
+  CHECK(shards_of(3, 1) == "bfh");
+  CHECK(shards_of(3, 2) == "cgd");
 }
 
 TEST_CASE("shards: the order depends on the seed and the epoch", "[data][shards]") {
@@ -336,6 +398,28 @@ TEST_CASE("shards: all folders are read at the same time, up to the read-ahead l
   auto walk = loader->begin();  // 4 samples, one from each folder
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   CHECK(Reads::bytes() <= 4 * 8 * (512 + 1024));
+  // When samples are taken, others are read ahead, always as many.
+  const auto has_read = [](size_t bytes) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    while (Reads::bytes() < bytes && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    return Reads::bytes() >= bytes;
+  };
+  for (size_t taken = 4; taken <= 80; taken += 4, ++walk) CHECK(has_read((taken + 3 * 4) * (512 + 1024)));
+}
+
+TEST_CASE("shards: all fields of the samples that are read ahead count", "[data][shards]") {
+  Disks disks(1);
+  {
+    io::TarWriter tar(disks.folders[0] + "/a.tar");
+    for (int i = 0; i < 40; ++i)
+      for (const char* field : {".a", ".b", ".c", ".d"}) tar.add(std::to_string(i) + field, std::string(1000, 'x'));
+    tar.commit();
+  }
+  const Reads reads([](const std::string&) {});
+  auto loader = loader_of(disks, {.read_ahead = 13000});  // with their names, two samples have more than 12,000 bytes
+  auto walk = loader->begin();
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  CHECK(Reads::bytes() <= (4 + 4) * 4 * (512 + 1024));
 }
 
 TEST_CASE("shards: another folder replaces one that does not answer", "[data][shards]") {

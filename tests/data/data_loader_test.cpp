@@ -143,6 +143,23 @@ TEST_CASE("drop_last, sizes and options", "[data][loader]") {
   CHECK(epoch_of(*make_data_loader(numbers)).size() == 10);
   CHECK_THROWS_AS(make_data_loader(numbers, DataLoaderOptions(0)), ValueError);
   CHECK_THROWS_AS(make_data_loader(numbers, DataLoaderOptions(1).workers(5000)), ValueError);
+  CHECK_THROWS_WITH(make_data_loader(numbers, DataLoaderOptions(1).workers(1025)), contains("1024 workers, got 1025"));
+  CHECK_NOTHROW(make_data_loader(numbers, DataLoaderOptions(1).workers(1024)));  // begin() would start them
+  CHECK_THROWS_WITH(make_data_loader(numbers, DataLoaderOptions(1).workers(1).max_jobs(0)), contains("max_jobs"));
+  CHECK_NOTHROW(make_data_loader(numbers, DataLoaderOptions(1).max_jobs(0)));
+  CHECK(DataLoaderOptions().workers(3).max_jobs() == 6);
+  CHECK(DataLoaderOptions().workers(3).max_jobs(2).max_jobs() == 2);
+  for (size_t size = 0; size < 7; ++size)
+    for (size_t batch = 1; batch < 5; ++batch)
+      for (const bool drop_last : {false, true}) {
+        CAPTURE(size, batch, drop_last);
+        auto loader = make_data_loader<SequentialSampler>(Numbers(size).map(Stack<>()),
+                                                          DataLoaderOptions(batch).drop_last(drop_last));
+        const auto batches = epoch_of(*loader);
+        CHECK(loader->size() == batches.size());
+        CHECK(batches.size() == (drop_last ? size / batch : (size + batch - 1) / batch));
+        CHECK(loader->epoch() == 1);
+      }
   CHECK_THROWS_AS(Normalize<>(0, 0), ValueError);
   CHECK_THROWS_AS(Normalize<>(std::vector<double>{1, 2}, std::vector<double>{1}), ValueError);
 }
@@ -274,6 +291,19 @@ TEST_CASE("a position saved in the middle of an epoch gives exactly the rest", "
   CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("'batches' of -2"));
   dict.erase("batches");
   CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("int64 'batches'"));
+  for (const Tensor& wrong : {tensor(2.f), tensor({1, 2}), tensor(2, kInt)}) {
+    dict = saved->state_dict();
+    dict["epoch"] = wrong;
+    CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("int64 'epoch'"));
+  }
+  for (const char* name : {"epoch", "batches", "batch_size"}) {
+    dict = saved->state_dict();
+    dict[name] = tensor(int64_t{-1});
+    CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("cannot have a '" + std::string(name) + "' of -1"));
+  }
+  dict = saved->state_dict();
+  dict.insert("more", tensor(int64_t{1}));
+  CHECK_THROWS_WITH(loaded->load_state_dict(dict), contains("a loader's state has 4 entries, got 5"));
   CHECK(loaded->state() == data::LoaderState{UINT64_MAX, 7, 2, 8});
   auto beyond = make(0, 3);
   beyond->load_state({3, 0, UINT64_MAX, 8});

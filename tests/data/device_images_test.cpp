@@ -114,13 +114,59 @@ TEST_CASE("cutout sets a square of each image to 0, equally on every device", "[
   }
 }
 
+TEST_CASE("augmentation of device images draws one number after the other", "[data]") {
+  const auto dataset = images();
+  const Tensor order = arange(kCount), all = dataset.images();
+  const auto draws = [](int64_t low, int64_t high) { return randint(low, high, {kCount, 1}, TensorOptions(kLong)); };
+  for (const int64_t padding : {0, 1, 4})
+    for (const double p : {0.0, 0.4, 1.0})
+      for (const int64_t hole : {0, 1, 4}) {
+        CAPTURE(padding, p, hole);
+        DeviceImages on(dataset, Device());
+        on.normalize({0.5}, {0.25}).random_crop(padding).random_horizontal_flip(p).cutout(hole);
+        manual_seed(8);
+        const Tensor made = on.batch(order).data;
+        const int64_t next = randint(1 << 30, {1}, kLong).item<int64_t>();
+        manual_seed(8);
+        Tensor down, right, mirrored, top, left;
+        if (padding > 0 || p > 0) {
+          down = draws(-padding, padding + 1), right = draws(-padding, padding + 1);
+          mirrored = rand({kCount, 1}) < p;
+        }
+        if (hole > 0) top = draws(0, kHeight) - hole / 2, left = draws(0, kWidth) - hole / 2;
+        CHECK(randint(1 << 30, {1}, kLong).item<int64_t>() == next);
+        const Tensor expected = zeros({kCount, kChannels, kHeight, kWidth});
+        for (int64_t i = 0; i < kCount; ++i)
+          for (int64_t y = 0; y < kHeight; ++y)
+            for (int64_t x = 0; x < kWidth; ++x) {
+              const int64_t from_y = down.defined() ? y + down[i].item<int64_t>() : y;
+              int64_t from_x = right.defined() ? x + right[i].item<int64_t>() : x;
+              if (mirrored.defined() && mirrored[i].item<bool>()) from_x = kWidth - 1 - from_x;
+              const bool is_inside = from_y >= 0 && from_y < kHeight && from_x >= 0 && from_x < kWidth;
+              const int64_t in_y = hole > 0 ? y - top[i].item<int64_t>() : -1;
+              const int64_t in_x = hole > 0 ? x - left[i].item<int64_t>() : -1;
+              if (in_y >= 0 && in_y < hole && in_x >= 0 && in_x < hole) continue;
+              for (int64_t c = 0; c < kChannels; ++c)
+                expected.data_ptr<float>()[((i * kChannels + c) * kHeight + y) * kWidth + x] =
+                    ((is_inside ? all[i][c][from_y][from_x].item<float>() : 0) - 0.5f) / 0.25f;
+            }
+        CHECK(made.allclose(expected, 1e-5, 1e-5));
+      }
+}
+
 TEST_CASE("invalid arguments of device images are errors", "[data]") {
   DeviceImages on(images(), "cpu");
   CHECK_THROWS_AS(on.normalize({0.5, 0.5}, {1}), ValueError);
   CHECK_THROWS_AS(on.normalize({0.5}, {0}), ValueError);
   CHECK_THROWS_AS(on.random_crop(-1), ValueError);
   CHECK_THROWS_AS(on.cutout(-1), ValueError);
-  CHECK_THROWS_AS(on.random_horizontal_flip(1.5), ValueError);
+  for (const double p : {-0.1, 1.5}) CHECK_THROWS_AS(on.random_horizontal_flip(p), ValueError);
+  for (const double p : {0.0, 1.0}) CHECK_NOTHROW(on.random_horizontal_flip(p));
+  CHECK_NOTHROW(on.random_crop(0).cutout(0));
+  CHECK_THROWS_WITH(on.normalize({1, 2}, {1}), contains("normalize has 2 numbers for 3 channels"));
+  CHECK_THROWS_WITH(on.normalize({1}, {1, 1, 1, 1}), contains("normalize has 4 numbers for 3 channels"));
+  for (const double deviation : {0.0, -1.0})
+    CHECK_THROWS_WITH(on.normalize({1}, {1, 1, deviation}), contains("normalize divides by a deviation of "));
   CHECK_THROWS_AS(on.batch(tensor(int64_t{kCount}).view({1})), IndexError);
 }
 

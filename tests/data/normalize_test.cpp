@@ -42,3 +42,32 @@ TEST_CASE("Normalize with equal means and different deviations differs by channe
   CHECK(y[0].item<double>() == 1);
   CHECK(y[1].item<double>() == 0.5);
 }
+
+TEST_CASE("Normalize refuses images of another type or number of channels") {
+  const Tensor x = channels_of_tens();
+  CHECK_THROWS_WITH(Normalize<>(0, 1)(x.to(kDouble)), test::contains("Normalize needs float32 images, got float64"));
+  CHECK_THROWS_WITH(Normalize<>({1, 2}, {1, 2})(x),
+                    test::contains("Normalize has 2 means, got images of shape (3, 2, 4)"));
+  CHECK_THROWS_AS(Normalize<>({1, 2}, {1, 2})(x[0]), ShapeError);  // two rows, but no channels
+  CHECK(Normalize<>(0, 1)(tensor({1.f, 2.f})).equal(tensor({1.f, 2.f})));
+  const std::vector<double> none;
+  CHECK_THROWS_WITH(Normalize<>(none, none), test::contains("as many means as deviations, got 0 and 0"));
+  CHECK_THROWS_WITH(Normalize<>({1, 2}, {1}), test::contains("got 2 and 1"));
+  for (const double deviation : {0.0, -1.0})
+    CHECK_THROWS_WITH(Normalize<>({1, 2}, {1, deviation}), test::contains("Normalize needs deviations above 0, got "));
+  CHECK(Normalize<>({1, 0.25}, {2, 1e-7}).describe() == "Normalize(mean 1, 0.25; deviation 2, 1e-07)");
+}
+
+TEST_CASE("Stack refuses examples that differ") {
+  using Examples = std::vector<Example<>>;
+  data::transforms::Stack<> stack_examples;
+  const Tensor a = ones({2, 3}), label = tensor(1);
+  const Example<> both = stack_examples.apply_batch(Examples{{a, label}, {a.t().contiguous().t() * 2, label + 1}});
+  CHECK(both.data.equal(stack({a, a * 2})));
+  CHECK(both.target.equal(tensor({1, 2})));
+  CHECK_THROWS_WITH(stack_examples.apply_batch(Examples()), test::contains("Stack needs at least one example"));
+  CHECK_THROWS_WITH(stack_examples.apply_batch(Examples{{a, label}, {ones({3, 2}), label}}),
+                    test::contains("examples of one shape, got (2, 3) and (3, 2)"));
+  CHECK_THROWS_WITH(stack_examples.apply_batch(Examples{{a, label}, {a.to(kDouble), label}}),
+                    test::contains("examples of one dtype, got float32 and float64"));
+}

@@ -81,6 +81,11 @@ TEST_CASE("CIFAR-10: records of five batches, or of fewer", "[data][cifar10]") {
   CHECK(has_pixels(test));
   CHECK(train.get(7).target.item<int64_t>() == 1);
   CHECK(train.get(7).data[2][30][5].item<float>() == static_cast<float>(pixel(11, 2, 30, 5)) / 255.f);
+  const data::Example<> batch = train.get_stacked({7, 0, 19});
+  CHECK(batch.data.equal(stack({train.get(7).data, train.get(0).data, train.get(19).data})));
+  CHECK(batch.data.equal(train.images().index_select(0, tensor({7, 0, 19}))));
+  CHECK(batch.target.equal(tensor({1, 4, 3})));
+  CHECK_THROWS_WITH(train.get_stacked({0, 20}), contains("sample 20 of a dataset of 20"));
   CHECK_FALSE(train.is_complete());
   CHECK(train.explain() == "CIFAR-10 training set, 5 of 5 batches, 20 images of 3x32x32\n");
   CHECK(data::datasets::find_cifar10(root) == root);
@@ -160,6 +165,53 @@ TEST_CASE("STL-10: malformed files are errors that name the file", "[data][stl10
     io::write_file(labels, wrong);
     CHECK_THROWS_WITH(read(), contains("image 1 has class " + std::to_string(bad)));
   }
+}
+
+TEST_CASE("CIFAR-10: Python's version is recognised", "[data][cifar10]") {
+  const TemporaryDirectory directory;
+  const std::string root = directory.path().string(), below = directory.file("cifar-10-batches-py");
+  std::filesystem::create_directory(below);
+  io::write_file(below + "/data_batch_1", std::string_view("pickled"));
+  CHECK_THROWS_WITH(CIFAR10(root), contains("'" + below + "' has the version for Python") && !contains("Fetch it"));
+  io::write_file(directory.file("data_batch_1.bin.gz"), std::string_view("packed"));
+  CHECK_THROWS_WITH(CIFAR10(root), contains("has the version for Python") && !contains("unpack"));
+  CHECK_THROWS_WITH(CIFAR10(below), contains("'" + below + "' has the version for Python"));
+  io::write_file(directory.file("data_batch_1.bin"), cifar10_file(0, 1));
+  CHECK(CIFAR10(root).size() == 1u);
+}
+
+TEST_CASE("an image dataset refuses bytes and labels of other shapes", "[data]") {
+  const auto made = [](const Tensor& images, const Tensor& labels) {
+    return ImageDataset(images.array(), labels.array(), 5, ImageDataset::kTrain, "noise");
+  };
+  const Tensor images = zeros({3, 1, 2, 2}).to(kByte), labels = tensor({0, 4, 2}).to(kByte);
+  CHECK(made(images, labels).targets().equal(tensor({0, 4, 2})));
+  const std::string bytes = "'noise': images must be bytes of shape (N, C, H, W), got ";
+  CHECK_THROWS_WITH(made(images.to(kFloat), labels), contains(bytes + "float32 of shape (3, 1, 2, 2)"));
+  CHECK_THROWS_WITH(made(images.squeeze(1), labels), contains(bytes + "uint8 of shape (3, 2, 2)"));
+  CHECK_THROWS_WITH(made(zeros({3, 1, 2, 3}).to(kByte).transpose(2, 3), labels), contains(bytes));
+  CHECK_THROWS_WITH(made(images, labels.to(kLong)), contains("labels must be bytes of shape (N,), got int64"));
+  CHECK_THROWS_WITH(made(images, labels.view({3, 1})), contains("labels must be bytes of shape (N,)"));
+  CHECK_THROWS_WITH(made(images, labels.slice(0, 0, 2)), contains("3 images but 2 labels"));
+  CHECK_THROWS_WITH(made(images, tensor({0, 5, 2}).to(kByte)), contains("label 1 is 5, but there are 5 classes"));
+}
+
+TEST_CASE("data sets are found by an environment variable", "[data]") {
+  const char* const variable = std::getenv("GRADUS_DATA");
+  const std::string before = variable ? variable : "";
+  const TemporaryDirectory directory;
+  std::filesystem::create_directory(directory.file("stl10_binary"));
+  for (const char* file : {"/train_X.bin", "/train_y.bin", "/test_X.bin", "/test_y.bin"})
+    io::write_file(directory.file("stl10_binary") + file, std::string_view("1"));
+  io::write_file(directory.file("data_batch_3.bin"), cifar10_file(0, 1));
+  io::write_file(directory.file("test_batch.bin"), cifar10_file(0, 1));
+  setenv("GRADUS_DATA", directory.path().c_str(), 1);
+  CHECK(data::datasets::find_stl10() == directory.file("stl10_binary"));
+  CHECK(data::datasets::find_cifar10() == directory.path().string());
+  std::filesystem::remove(directory.file("stl10_binary/train_y.bin"));  // one file of four is missing
+  CHECK(data::datasets::find_stl10(directory.path().string()).empty());
+  if (variable) setenv("GRADUS_DATA", before.c_str(), 1);
+  else unsetenv("GRADUS_DATA");
 }
 
 TEST_CASE("the real CIFAR-10", "[data][cifar10]") {

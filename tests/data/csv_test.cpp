@@ -22,6 +22,9 @@ TEST_CASE("a table of comma-separated values", "[data][csv]") {
   const data::Csv quoted = parse_csv("\xEF\xBB\xBF\"a \"\"b\"\"\";c\n\"two\nlines\";\r\n;\"\"\n", "t.csv", ';');
   CHECK(quoted.names == std::vector<std::string>{"a \"b\"", "c"});
   CHECK(quoted.rows == std::vector<std::vector<std::string>>{{"two\nlines", ""}, {"", ""}});
+  // A carriage return that no line feed follows is part of a field.
+  const std::vector<std::vector<std::string>> returns = {{"1\r2", "\r3"}, {"4", "5\r"}};
+  CHECK(parse_csv("a,b\n1\r2,\r3\n4,5\r", "t.csv").rows == returns);
   CHECK(parse_csv("a,b\n", "t.csv").rows.empty());
   CHECK(parse_csv("a\n1", "t.csv").numbers("a").sizes() == Shape({1}));
   CHECK(parse_csv("a\n", "t.csv").numbers("a").sizes() == Shape({0}));

@@ -44,7 +44,8 @@ TEST_CASE("idx: malformed files are errors", "[data][idx]") {
   REQUIRE(error_of(good) == "(no error)");
   for (size_t length = 0; length < good.size(); ++length) CHECK(error_of(good.substr(0, length)) != "(no error)");
   CHECK_THAT(error_of(good + "x"), contains("needs 6 bytes of data, the file has more"));
-  CHECK_THAT(error_of("PK\3\4zip"), contains("not an IDX file"));
+  for (const char* start : {"PK\3\4zip", "\1\0\x08\1", "\0\1\x08\1"})
+    CHECK_THAT(error_of(std::string(start, 4) + good.substr(4)), contains("not an IDX file"));
   CHECK_THAT(error_of(idx_file(9, {1}, "x")), contains("element type 9"));
   CHECK_THAT(error_of(idx_file(8, {1, 1, 1, 1, 1, 1, 1, 1, 1}, "x")), contains("9 dimensions"));
   CHECK_THAT(error_of(idx_file(8, {0xffffffff}, "x")), contains("needs 4294967295 bytes"));

@@ -136,7 +136,9 @@ TEST_CASE("ImageFolder: a folder for each class", "[data][image]") {
 
   ImageFolder resized(root.path().string(), data::transforms::ImageSize(8, 6));
   CHECK(resized.get(2).data.equal(data::transforms::functional::resize(sample.data, {8, 6})));
-  CHECK_THAT(resized.explain(), contains("4 files of 2 classes, resized to 8x6"));
+  const std::string line = "images in '" + root.path().string() + "', 4 files of 2 classes";
+  CHECK(folder.explain() == line + "\n");
+  CHECK(resized.explain() == line + ", resized to 8x6\n");
   auto loader = data::make_data_loader<data::samplers::SequentialSampler>(resized.map(data::transforms::Stack<>()),
                                                                           data::DataLoaderOptions(4).workers(2));
   for (auto& batch : *loader) {
@@ -161,4 +163,15 @@ TEST_CASE("ImageFolder: errors name the file or folder", "[data][image]") {
   std::filesystem::remove(root.path() / "empty/good.png");
   CHECK_THROWS_WITH(folder.get(1), contains("empty/good.png"));
   CHECK_THROWS_AS(ImageFolder(path, data::transforms::ImageSize(0, 3)), ValueError);
+  CHECK_THROWS_WITH(ImageFolder(path, data::transforms::ImageSize(3, 0)), contains("above 0, got 3 and 0"));
+  CHECK_THROWS_WITH(folder.get(2), contains("sample 2 of a dataset of 2"));
+  CHECK_THROWS_WITH(ImageFolder(root.file("empty/bad.jpg")), contains("is not a folder"));
+  // A folder may have the ending of an image, and a link to nowhere is no folder.
+  put(root, "other.png/a.png", "gray.png");
+  put(root, "other.png/sub.png/b.png", "gray.png");
+  std::filesystem::create_symlink("nowhere", root.path() / "other.png/lost");
+  const auto named = ImageFolder(path).samples();
+  REQUIRE(named.size() == 3);
+  CHECK(named[1].path == root.file("other.png/a.png"));
+  CHECK(named[2].path == root.file("other.png/sub.png/b.png"));
 }

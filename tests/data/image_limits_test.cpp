@@ -68,6 +68,15 @@ TEST_CASE("images: a PNG that decompresses to far more than its pixels is reject
   CHECK_THROWS_WITH(decode(black_png(9, 5, 100)), contains("not enough pixels"));
 }
 
+TEST_CASE("images: a PNG may be one row or one column of many pixels", "[data][image]") {
+  constexpr uint32_t kMany = 500'000;
+  const auto shape = [](uint32_t width, uint32_t height, size_t bytes) {
+    return data::decode_image(bytes_of(black_png(width, height, bytes)), "test").shape();
+  };
+  CHECK(shape(kMany, 1, 1 + 3 * kMany) == Shape{3, 1, kMany});
+  CHECK(shape(1, kMany, 4 * kMany) == Shape{3, kMany, 1});
+}
+
 TEST_CASE("images: the number of scans of a JPEG is limited by its size", "[data][image]") {
   const Array image = data::decode_image(bytes_of(progressive_jpeg(100, 60, 200)), "test");
   CHECK(image.shape() == Shape{3, 60, 100});

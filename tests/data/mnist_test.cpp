@@ -120,6 +120,14 @@ TEST_CASE("find_mnist looks in the folder and in its mnist/", "[data][mnist]") {
   CHECK(data::datasets::find_mnist(root) == root);
   const TemporaryDirectory outer;
   std::filesystem::create_directory_symlink(root, outer.path() / "mnist");
+  // A folder with only some of the files is passed over.
+  io::write_file(outer.file("train-images-idx3-ubyte"), idx_images(5));
+  CHECK(MNIST(outer.path().string()).size() == 1u);
+  io::write_file(outer.file("train-labels-idx1-ubyte"), idx_labels(5));
+  CHECK(MNIST(outer.path().string()).size() == 5u);
+  CHECK(MNIST(outer.path().string(), MNIST::kTest).size() == 1u);
+  CHECK(data::datasets::find_mnist(outer.path().string()) == outer.path().string() + "/mnist");
+  io::write_file(outer.file("t10k-images-idx3-ubyte"), idx_images(5));
   CHECK(data::datasets::find_mnist(outer.path().string()) == outer.path().string() + "/mnist");
 }
 

@@ -222,6 +222,14 @@ TEST_CASE("Subset and random_split", "[data][pipeline]") {
   const auto thirds = random_split(numbers, {1.0 / 3, 1.0 / 3, 1.0 / 3}, 1);
   CHECK(thirds[0].size() == 4u);
   CHECK(thirds[2].size() == 3u);
+  const auto sizes_of = [](size_t total, const std::vector<double>& fractions) {
+    std::vector<size_t> sizes;
+    for (const auto& part : random_split(Counted(total), fractions, 1)) sizes.push_back(*part.size());
+    return sizes;
+  };
+  CHECK(sizes_of(11, {1.0 / 3, 1.0 / 3, 1.0 / 3}) == std::vector<size_t>{4, 4, 3});
+  CHECK(sizes_of(11, {0.25, 0.25, 0.25, 0.25}) == std::vector<size_t>{3, 3, 3, 2});
+  CHECK(sizes_of(3, {0.05, 0.9, 0.05}) == std::vector<size_t>{1, 2, 0});
   manual_seed(1);
   auto by_default = random_split(numbers, {5, 5}), seeded = random_split(numbers, {5, 5}, 1),
        other = random_split(numbers, {5, 5}, 2);

@@ -1,4 +1,6 @@
 // LBFGS follows PyTorch's steps (golden/make_golden.py), with and without its line search.
+#include <cmath>
+#include <deque>
 #include <sstream>
 
 #include <gradus/autograd/archive.h>
@@ -203,4 +205,252 @@ TEST_CASE("options can be assigned through getters, compared, and defined for a 
   own.set_lr(0.5);
   other.load_state_dict(own.state_dict());
   CHECK(other.param_groups()[0].options().get_lr() == 0.5);
+}
+
+namespace {
+
+using Vector = std::vector<double>;
+
+double dot(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  return sum;
+}
+double largest(const Vector& x) {
+  double most = 0;
+  for (const double value : x) most = std::max(most, std::abs(value));
+  return most;
+}
+
+/// A loss of two variables: returns its value and sets its gradient.
+struct Loss {
+  const char* name;
+  double (*of)(const Vector& x, Vector& gradient);
+  Vector start;
+};
+
+const std::vector<Loss>& losses() {
+  static const std::vector<Loss> list = {
+      {"Rosenbrock",
+       [](const Vector& x, Vector& g) {
+         const double a = 1 - x[0], b = x[1] - x[0] * x[0];
+         g = {-2 * a - 400 * x[0] * b, 200 * b};
+         return a * a + 100 * b * b;
+       },
+       {-1.2, 1}},
+      {"waves",
+       [](const Vector& x, Vector& g) {
+         g = {std::cos(3 * x[0]) * 3 + 0.2 * x[0], -std::sin(2 * x[1]) * 2 + 0.4 * x[1]};
+         return std::sin(3 * x[0]) + std::cos(2 * x[1]) + 0.1 * x[0] * x[0] + 0.2 * x[1] * x[1];
+       },
+       {1.3, 0.4}},
+      {"almost flat",
+       [](const Vector& x, Vector& g) {
+         const double a = std::sqrt(1 + x[0] * x[0]), b = std::sqrt(1 + 4 * x[1] * x[1]);
+         g = {x[0] / a, 4 * x[1] / b};
+         return a + b;
+       },
+       {40, -7}},
+      {"steep",
+       [](const Vector& x, Vector& g) {
+         const double a = std::exp(x[0]), b = std::pow(x[1], 3);
+         g = {a - std::exp(-2 * x[0]) * 2, 4 * b};
+         return a + std::exp(-2 * x[0]) + b * x[1];
+       },
+       {2, 1.5}},
+      {"descent without an end",
+       [](const Vector& x, Vector& g) {
+         g = {-1 / (1 + std::exp(x[0])), -0.01};
+         return std::log1p(std::exp(-x[0])) - 0.01 * x[1];
+       },
+       {-1, 0}},
+      {"a corner",
+       [](const Vector& x, Vector& g) {
+         const double side = x[0] < 0.3 ? -1 : 4;
+         g = {side, 0.2 * x[1]};
+         return side * (x[0] - 0.3) + 0.1 * x[1] * x[1];
+       },
+       {-2, 3}},
+  };
+  return list;
+}
+
+/// LBFGS as torch/optim/lbfgs.py has it, with numbers of the host.
+class Reference {
+ public:
+  Reference(const Loss& loss, const LBFGSOptions& options)
+      : x(loss.start), gradient_(2), loss_(loss), options_(options) {}
+
+  void step() {
+    double loss = evaluate(x);
+    int64_t evaluations = 1;
+    if (largest(gradient_) <= options_.tolerance_grad()) return;
+    for (int64_t i = 1; i <= options_.max_iter(); ++i) {
+      ++iterations_;
+      if (iterations_ == 1) d_ = {-gradient_[0], -gradient_[1]};
+      else find_direction();
+      before_ = gradient_;
+      const double loss_before = loss, slope = dot(gradient_, d_);
+      t_ = options_.lr();
+      if (iterations_ == 1) t_ *= std::min(1.0, 1 / (std::abs(gradient_[0]) + std::abs(gradient_[1])));
+      if (slope > -options_.tolerance_change()) break;
+      const int before_calls = calls;
+      if (options_.line_search_fn()) loss = search(loss, slope);
+      x = {x[0] + t_ * d_[0], x[1] + t_ * d_[1]};
+      if (!options_.line_search_fn() && i != options_.max_iter()) loss = evaluate(x);
+      evaluations += calls - before_calls;
+      if (i == options_.max_iter() || evaluations >= options_.max_eval().value_or(options_.max_iter() * 5 / 4)) break;
+      if (largest(gradient_) <= options_.tolerance_grad()) break;
+      if (largest({d_[0] * t_, d_[1] * t_}) <= options_.tolerance_change()) break;
+      if (std::abs(loss - loss_before) < options_.tolerance_change()) break;
+    }
+  }
+
+  Vector x;
+  int calls = 0;
+
+ private:
+  struct Point {
+    double t, f, slope;
+    Vector g;
+  };
+
+  double evaluate(const Vector& at) { return ++calls, loss_.of(at, gradient_); }
+  Point point(double t) {
+    const double f = evaluate({x[0] + t * d_[0], x[1] + t * d_[1]});
+    return {t, f, dot(gradient_, d_), gradient_};
+  }
+
+  void find_direction() {
+    const Vector s = {d_[0] * t_, d_[1] * t_}, y = {gradient_[0] - before_[0], gradient_[1] - before_[1]};
+    if (dot(y, s) > 1e-10) {
+      if (static_cast<int64_t>(history_.size()) == options_.history_size()) history_.pop_front();
+      history_.emplace_back(s, y);
+      scale_ = dot(y, s) / dot(y, y);
+    }
+    d_ = {-gradient_[0], -gradient_[1]};
+    std::vector<double> weights(history_.size());
+    for (size_t i = history_.size(); i-- > 0;) {
+      const auto& [step, change] = history_[i];
+      weights[i] = dot(step, d_) * (1 / dot(change, step));
+      for (size_t k = 0; k < 2; ++k) d_[k] -= weights[i] * change[k];
+    }
+    for (double& value : d_) value *= scale_;
+    for (size_t i = 0; i < history_.size(); ++i) {
+      const auto& [step, change] = history_[i];
+      const double weight = weights[i] - dot(change, d_) * (1 / dot(change, step));
+      for (size_t k = 0; k < 2; ++k) d_[k] += weight * step[k];
+    }
+  }
+
+  static double cubic(const Point& a, const Point& b, double low, double high) {
+    const double d1 = a.slope + b.slope - 3 * (a.f - b.f) / (a.t - b.t), square = d1 * d1 - a.slope * b.slope;
+    if (!(square >= 0)) return (low + high) / 2;
+    const double d2 = std::sqrt(square);
+    const double t = a.t <= b.t ? b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
+                                : a.t - (a.t - b.t) * ((a.slope + d2 - d1) / (a.slope - b.slope + 2 * d2));
+    return std::min(std::max(t, low), high);
+  }
+
+  /// Sets t and the gradient, and returns the loss there.
+  double search(double f, double slope) {
+    const Point start{0, f, slope, gradient_};
+    Point previous = start, next = point(t_);
+    std::vector<Point> bracket;
+    int tries = 0;
+    bool done = false;
+    for (; tries < 25; ++tries) {
+      if (next.f > f + 1e-4 * next.t * slope || (tries > 1 && next.f >= previous.f)) {
+        bracket = {previous, next};
+        break;
+      }
+      if (std::abs(next.slope) <= -0.9 * slope) {
+        bracket = {next};
+        done = true;
+        break;
+      }
+      if (next.slope >= 0) {
+        bracket = {previous, next};
+        break;
+      }
+      const double t = cubic(previous, next, next.t + 0.01 * (next.t - previous.t), 10 * next.t);
+      previous = next, next = point(t);
+    }
+    if (tries == 25) bracket = {start, next};
+    bool little_progress = false;
+    size_t low = bracket[0].f <= bracket.back().f ? 0 : 1, high = 1 - low;
+    for (; !done && tries < 25; ++tries) {
+      const double left = std::min(bracket[0].t, bracket[1].t), right = std::max(bracket[0].t, bracket[1].t);
+      if ((right - left) * largest(d_) < options_.tolerance_change()) break;
+      double t = cubic(bracket[0], bracket[1], left, right);
+      const double margin = 0.1 * (right - left);
+      if (std::min(right - t, t - left) < margin) {
+        if (little_progress || t >= right || t <= left) {
+          t = std::abs(t - right) < std::abs(t - left) ? right - margin : left + margin;
+          little_progress = false;
+        } else {
+          little_progress = true;
+        }
+      } else {
+        little_progress = false;
+      }
+      next = point(t);
+      if (next.f > f + 1e-4 * t * slope || next.f >= bracket[low].f) {
+        bracket[high] = next;
+        low = bracket[0].f <= bracket[1].f ? 0 : 1, high = 1 - low;
+      } else {
+        if (std::abs(next.slope) <= -0.9 * slope) done = true;
+        else if (next.slope * (bracket[high].t - bracket[low].t) >= 0) bracket[high] = bracket[low];
+        bracket[low] = next;
+      }
+    }
+    const Point& found = bracket.size() == 1 ? bracket[0] : bracket[low];
+    t_ = found.t, gradient_ = found.g;
+    return found.f;
+  }
+
+  Vector gradient_, before_, d_;
+  double t_ = 0, scale_ = 1;
+  int64_t iterations_ = 0;
+  std::deque<std::pair<Vector, Vector>> history_;
+  const Loss& loss_;
+  const LBFGSOptions options_;
+};
+
+}  // namespace
+
+TEST_CASE("LBFGS makes the steps of PyTorch's program on many losses") {
+  int cases = 0;
+  for (const Loss& loss : losses())
+    for (const double lr : {0.02, 0.3, 1.0, 8.0, 300.0})
+      for (const LBFGSOptions& options :
+           {LBFGSOptions(lr).max_iter(6), LBFGSOptions(lr).max_iter(3).history_size(1),
+            LBFGSOptions(lr).max_iter(6).line_search_fn("strong_wolfe"),
+            LBFGSOptions(lr).max_iter(4).max_eval(60).history_size(2).line_search_fn("strong_wolfe"),
+            LBFGSOptions(lr).max_iter(9).tolerance_change(1e-3).tolerance_grad(0.05),
+            LBFGSOptions(lr).max_iter(9).max_eval(40).tolerance_grad(0.3).line_search_fn("strong_wolfe")}) {
+        CAPTURE(loss.name, lr, options.max_iter(), options.line_search_fn().has_value());
+        Reference reference(loss, options);
+        const Tensor x = tensor(loss.start, kDouble).set_requires_grad(true);
+        LBFGS optimizer({x}, options);
+        int calls = 0;
+        for (int step = 0; step < 5; ++step) {
+          reference.step();
+          if (!std::isfinite(reference.x[0] + reference.x[1])) break;
+          optimizer.step([&] {
+            ++calls;
+            Vector gradient;
+            const Tensor at = x.detach();
+            const double value = loss.of({at[0].item<double>(), at[1].item<double>()}, gradient);
+            x.mutable_grad() = tensor(gradient, kDouble);
+            return tensor(value, kDouble);
+          });
+          ++cases;
+          REQUIRE(calls == reference.calls);
+          for (int k = 0; k < 2; ++k)
+            REQUIRE(x.detach()[k].item<double>() ==
+                    Approx(reference.x[static_cast<size_t>(k)]).epsilon(1e-7).margin(1e-7));
+        }
+      }
+  CHECK(cases > 600);
 }

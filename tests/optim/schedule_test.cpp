@@ -6,6 +6,8 @@
 
 #include <cmath>
 #include <functional>
+#include <iostream>
+#include <sstream>
 
 using namespace gradus;
 using namespace gradus::optim;
@@ -318,4 +320,112 @@ TEST_CASE("errors name invalid arguments of schedules") {
         schedule.step();
       },
       "learning rate", "-0.");
+}
+
+TEST_CASE("arguments of schedules may be the ends of their ranges, and not beyond them") {
+  TwoGroups two;
+  Optimizer& o = two.optimizer;
+  const auto taken = [](auto make) { CHECK_NOTHROW(make()); };
+  const auto refused = [](auto make, const std::string& message) { CHECK_THROWS_WITH(make(), contains(message)); };
+  taken([&] { StepLR(o, 1, 0); });
+  refused([&] { StepLR(o, -1); }, "StepLR: step_size must be positive, got -1");
+  refused([&] { StepLR(o, 1, INFINITY); }, "StepLR: gamma must be finite and not negative, got inf");
+  taken([&] { MultiStepLR(o, {}, 0); });
+  refused([&] { MultiStepLR(o, {1}, -0.5); }, "MultiStepLR: gamma must be finite and not negative, got -0.5");
+  taken([&] { ExponentialLR(o, 0); });
+  taken([&] { ConstantLR(o, 0, 1); });
+  taken([&] { ConstantLR(o, 1, 1); });
+  refused([&] { ConstantLR(o, -0.1); }, "ConstantLR: factor must be in [0, 1], got -0.1");
+  taken([&] { LinearLR(o, 1, 0, 1); });
+  taken([&] { LinearLR(o, 1e-9, 1, 1); });
+  refused([&] { LinearLR(o, 0, 1, 1); }, "LinearLR: start_factor must be above 0, got 0");
+  refused([&] { LinearLR(o, -0.1); }, "LinearLR: start_factor must be in [0, 1], got -0.1");
+  refused([&] { LinearLR(o, 1.1); }, "LinearLR: start_factor must be in [0, 1], got 1.1");
+  refused([&] { LinearLR(o, 1, -0.1); }, "LinearLR: end_factor must be in [0, 1], got -0.1");
+  refused([&] { LinearLR(o, 1, 1, 0); }, "LinearLR: total_iters must be positive, got 0");
+  taken([&] { CosineAnnealingLR(o, 1, 0); });
+  refused([&] { CosineAnnealingLR(o, 1, INFINITY); }, "CosineAnnealingLR: eta_min must be finite and not negative");
+
+  const auto cycle = [&](auto change) {
+    OneCycleLROptions options(1, 2);
+    change(options);
+    OneCycleLR schedule(o, options);
+    schedule.step(), schedule.step();
+  };
+  using Options = OneCycleLROptions;
+  taken([&] { cycle([](Options& c) { c.max_lr({0}); }); });
+  taken([&] { cycle([](Options& c) { c.max_lr({1, 2}).base_momentum({0}).max_momentum({0, 0.99}); }); });
+  for (const double pct : {0.0, 0.5, 1.0})
+    for (const bool three : {false, true})
+      taken([&] { cycle([&](Options& c) { c.pct_start(pct).three_phase(three); }); });
+  refused([&] { cycle([](Options& c) { c.max_lr({-1}); }); }, "OneCycleLR: max_lr must be in [0, inf), got -1");
+  refused([&] { cycle([](Options& c) { c.max_lr({1, INFINITY}); }); }, "max_lr must be in [0, inf), got inf");
+  refused([&] { cycle([](Options& c) { c.base_momentum({0.5, 1}); }); }, "base_momentum must be in [0, 1), got 1");
+  refused([&] { cycle([](Options& c) { c.max_momentum({1}); }); }, "max_momentum must be in [0, 1), got 1");
+  refused([&] { cycle([](Options& c) { c.max_momentum({-0.1}); }); }, "max_momentum must be in [0, 1), got -0.1");
+  refused([&] { cycle([](Options& c) {
+                  c.max_momentum({0.5, 0.5, 0.5});
+                }); },
+          "OneCycleLR: 3 values of max_momentum for 2 parameter groups");
+  refused([&] { cycle([](Options& c) { c.base_momentum({}); }); }, "0 values of base_momentum for 2 parameter groups");
+  refused([&] { cycle([](Options& c) { c.pct_start(-0.1); }); }, "OneCycleLR: pct_start must be in [0, 1], got -0.1");
+  refused([&] { cycle([](Options& c) { c.final_div_factor(0); }); }, "final_div_factor must be positive, got 0");
+  refused([&] { cycle([](Options& c) { c.total_steps(-1); }); }, "total_steps must be positive, got -1");
+  refused([&] { cycle([](Options& c) { c.total_steps(1); }); }, "step 2 of 1; total_steps is too small");
+
+  taken([&] { Plateau(o, Plateau::min, 0.5, 0, 0, Plateau::rel, 0, {0}, 0); });
+  for (const double factor : {0.0, 1.0, -0.5})
+    refused([&] { Plateau(o, Plateau::min, factor); }, "ReduceLROnPlateau: factor must be in (0, 1), got ");
+  refused([&] { Plateau(o, Plateau::min, 0.5, 1, -0.1); }, "threshold must be finite and not negative, got -0.1");
+  refused([&] { Plateau(o, Plateau::min, 0.5, 1, 0, Plateau::rel, -1); }, "cooldown must be finite and not negative");
+  refused([&] { Plateau(o, Plateau::min, 0.5, 1, 0, Plateau::rel, 0, {-1}); },
+          "min_lr must be finite and not negative");
+  refused([&] { Plateau(o, Plateau::min, 0.5, 1, 0, Plateau::rel, 0, {}, -1); }, "eps must be finite and not negative");
+  taken([&] { Plateau(o, Plateau::min, 0.5, 1, 0, Plateau::rel, 0, {0.1, 0.2}); });
+
+  const auto steps = [&](std::vector<int64_t> milestones) {
+    std::vector<std::shared_ptr<LRScheduler>> schedules;
+    for (size_t i = 0; i <= milestones.size(); ++i) schedules.push_back(std::make_shared<StepLR>(o, 1));
+    SequentialLR(o, schedules, std::move(milestones));
+  };
+  taken([&] { steps({1, 2, 3}); });
+  refused([&] { steps({2, 2}); }, "milestone 1 of SequentialLR must be at least 3, got 2");
+  refused([&] { steps({2, 1}); }, "milestone 1 of SequentialLR must be at least 3, got 1");
+}
+
+TEST_CASE("ReduceLROnPlateau counts, waits and prints as its arguments say") {
+  // By epoch: the metric, and the rate after it. The rates are halved.
+  const auto check = [](const std::vector<std::pair<double, double>>& epochs, auto... arguments) {
+    SGD optimizer({zeros({1}, requires_grad())}, SGDOptions(1));
+    Plateau plateau(optimizer, arguments...);
+    for (size_t epoch = 0; epoch < epochs.size(); ++epoch) {
+      CAPTURE(epoch);
+      plateau.step(epochs[epoch].first);
+      CHECK(plateau.get_last_lr()[0] == epochs[epoch].second);
+    }
+  };
+  using Rates = std::vector<double>;
+  // Without patience, the first epoch without progress halves the rate. An equal metric is no progress.
+  check({{5, 1}, {5, 0.5}, {4, 0.5}, {4.5, 0.25}, {4, 0.125}, {NAN, 0.0625}}, Plateau::min, 0.5, 0, 0.0);
+  check({{5, 1}, {5, 0.5}, {6, 0.5}, {5.5, 0.25}, {6, 0.125}}, Plateau::max, 0.5, 0, 0.0);
+  check({{5, 1}, {6, 1}, {6, 1}, {6, 0.5}, {6, 0.5}, {6, 0.5}, {6, 0.25}}, Plateau::min, 0.5, 2);
+  // A threshold of 10 % or of 0.1 must be exceeded.
+  check({{10, 1}, {9.0, 0.5}, {8.9, 0.5}, {8.1, 0.25}}, Plateau::min, 0.5, 0, 0.1, Plateau::rel);
+  check({{10, 1}, {11.0, 0.5}, {11.1, 0.5}, {12, 0.25}}, Plateau::max, 0.5, 0, 0.1, Plateau::rel);
+  check({{10, 1}, {9.75, 0.5}, {9.7, 0.5}, {9.5, 0.25}}, Plateau::min, 0.5, 0, 0.25, Plateau::abs);
+  check({{10, 1}, {10.25, 0.5}, {10.3, 0.5}, {10.5, 0.25}}, Plateau::max, 0.5, 0, 0.25, Plateau::abs);
+  // Epochs of the cooldown are not counted.
+  check({{5, 1}, {5, 0.5}, {5, 0.5}, {5, 0.5}, {5, 0.25}}, Plateau::min, 0.5, 0, 0.0, Plateau::rel, 2);
+  check({{5, 1}, {5, 1}, {5, 0.5}, {5, 0.5}, {5, 0.5}, {5, 0.25}}, Plateau::min, 0.5, 1, 0.0, Plateau::rel, 1);
+  // The rate does not fall below min_lr, and does not fall by eps or less.
+  check({{5, 1}, {5, 0.5}, {5, 0.3}, {5, 0.3}}, Plateau::min, 0.5, 0, 0.0, Plateau::rel, 0, Rates{0.3});
+  check({{5, 1}, {5, 0.5}, {5, 0.5}}, Plateau::min, 0.5, 0, 0.0, Plateau::rel, 0, Rates{}, 0.25);
+  check({{5, 1}, {5, 0.5}, {5, 0.25}}, Plateau::min, 0.5, 0, 0.0, Plateau::rel, 0, Rates{}, 0.24);
+
+  const std::ostringstream text;
+  std::streambuf* const before = std::cout.rdbuf(text.rdbuf());
+  check({{5, 1}, {5, 0.5}, {4, 0.5}, {5, 0.25}}, Plateau::min, 0.5, 0, 0.0, Plateau::rel, 0, Rates{}, 0.0, true);
+  std::cout.rdbuf(before);
+  CHECK(text.str() ==
+        "Epoch 2: reducing learning rate of group 0 to 0.5\nEpoch 4: reducing learning rate of group 0 to 0.25\n");
 }

@@ -1,8 +1,8 @@
 #include <gradus/data/images/image_file.h>
 
+#include <algorithm>
 #include <cmath>
 
-#include <gradus/data/images/image_file.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
@@ -56,4 +56,57 @@ TEST_CASE("tensors that are not images are errors", "[data]") {
   CHECK_THROWS_WITH(data::encode_image(ones({3, 4, 4}).to(kLong)), contains("takes bytes or floating-point values"));
   CHECK_THROWS_WITH(data::save_image(ones({1, 0, 4}), "/tmp/none.png"),
                     contains("a PNG of 0 rows of 4 pixels cannot be written"));
+}
+
+TEST_CASE("a grid has as many rows and columns as its images need", "[data]") {
+  for (const int64_t count : {1, 2, 5, 6})
+    for (const int64_t nrow : {1, 2, 3, 9})
+      for (const int64_t padding : {0, 1, 3}) {
+        CAPTURE(count, nrow, padding);
+        const Tensor images = rand({count, 3, 2, 4});
+        const int64_t columns = std::min(nrow, count), rows = (count + columns - 1) / columns;
+        Tensor expected = full({3, rows * (2 + padding) + padding, columns * (4 + padding) + padding}, 0.5);
+        for (int64_t i = 0; i < count; ++i)
+          expected.slice(1, i / columns * (2 + padding) + padding, i / columns * (2 + padding) + padding + 2)
+              .slice(2, i % columns * (4 + padding) + padding, i % columns * (4 + padding) + padding + 4)
+              .copy_(images[i]);
+        CHECK(data::make_grid(images, nrow, padding, 0.5).equal(expected));
+        CHECK(data::make_grid(images.select(1, 0), nrow, padding, 0.5).equal(expected.slice(0, 0, 1)));
+      }
+  const Tensor nine = zeros({9, 1, 2, 2});  // by default rows of 8 images, and 2 black pixels around each
+  CHECK(data::make_grid(nine).sizes() == Shape{1, 2 * 4 + 2, 8 * 4 + 2});
+  CHECK(data::make_grid(nine + 1).sum().item<double>() == 9 * 4);
+  for (const Shape& shape : {Shape{2, 2}, {1, 1, 1, 2, 2}})
+    CHECK_THROWS_WITH(data::make_grid(ones(shape)), contains("takes images (N, C, H, W) or (N, H, W)"));
+  const std::string needs = "needs an image, nrow of at least 1 and padding of at least 0";
+  CHECK_THROWS_WITH(data::make_grid(ones({1, 1, 2, 2}), -1), contains(needs));
+  CHECK_THROWS_WITH(data::make_grid(ones({1, 1, 2, 2}), 1, -1), contains(needs));
+  CHECK_NOTHROW(data::make_grid(ones({1, 1, 2, 2}), 1, 0));
+}
+
+TEST_CASE("images of 1, 3 and 4 channels are encoded", "[data]") {
+  const Tensor bytes = randint(256, {4, 3, 5}, kLong).to(kByte);
+  const auto decoded = [](const Tensor& image) {
+    return Tensor(data::decode_image(data::encode_image(image), "test"));
+  };
+  CHECK(decoded(bytes[0]).equal(stack({bytes[0], bytes[0], bytes[0]})));
+  CHECK(decoded(bytes.slice(0, 0, 1)).equal(stack({bytes[0], bytes[0], bytes[0]})));
+  CHECK(decoded(bytes.slice(0, 0, 3)).equal(bytes.slice(0, 0, 3)));
+  CHECK(decoded(bytes).equal(bytes.slice(0, 0, 3)));  // without alpha
+  for (const int64_t channels : {2, 5})
+    CHECK_THROWS_WITH(data::encode_image(ones({channels, 3, 3})), contains("of 1, 3 or 4 channels, not ("));
+  for (const Shape& shape : {Shape{3}, {1, 1, 3, 3}})
+    CHECK_THROWS_WITH(data::encode_image(ones(shape)), contains("takes an image (H, W) or (C, H, W)"));
+  for (const DType dtype : {kInt, kBool})
+    CHECK_THROWS_WITH(data::encode_image(ones({3, 3}).to(dtype)), contains("takes bytes or floating-point values"));
+  const Tensor half_way = tensor({0.5F / 255, 1.5F / 255, 254.4F / 255, 254.6F / 255}).reshape({1, 4});
+  for (const DType dtype : {kFloat, kDouble})
+    CHECK(decoded(half_way.to(dtype))[0].equal(tensor({0, 2, 254, 255}).reshape({1, 4}).to(kByte)));
+  // A single image is not arranged in a grid; several are.
+  const TemporaryDirectory directory;
+  data::save_image(bytes.slice(0, 0, 3), directory.file("one.png"), 1, 7);
+  CHECK(Tensor(data::read_image(directory.file("one.png"))).equal(bytes.slice(0, 0, 3)));
+  data::save_image(bytes.unsqueeze(1), directory.file("four.png"), 3, 1, 9);
+  const Tensor grid = data::make_grid(bytes.unsqueeze(1), 3, 1, 9);
+  CHECK(Tensor(data::read_image(directory.file("four.png")))[1].equal(grid[0]));
 }

@@ -65,7 +65,7 @@ class CsvReader {
     std::string field;
     for (++at_;; ++at_) {
       GRADUS_CHECK(at_ < text_.size(), IoError, where(), "an unterminated quote");
-      if (text_[at_] == '"' && (++at_ >= text_.size() || text_[at_] != '"')) return field;
+      if (text_[at_] == '"' && !text_.substr(++at_).starts_with('"')) return field;
       line_ += text_[at_] == '\n';
       field += text_[at_];
     }

@@ -73,6 +73,14 @@ TEST_CASE("invalid pictures are rejected", "[io]") {
   CHECK_THROWS_WITH(io::encode_png(pixels, 2, 2, 1), contains("got 12"));
   CHECK_THROWS_AS(io::encode_png(pixels, int64_t{1} << 40, int64_t{1} << 40, 1), ValueError);
 
+  CHECK_THROWS_WITH(io::encode_png(pixels, 2, 0, 1), contains("rows of 0 pixels"));
+  CHECK_THROWS_WITH(io::encode_png(pixels, -2, 2, 1), contains("-2 rows"));
+  CHECK_THROWS_WITH(io::encode_png(pixels, 2, 2, 0), contains("1 to 4 channels, not 0"));
+  // At most 2^30 bytes of pixels, whatever they are.
+  CHECK_THROWS_WITH(io::encode_png(pixels, 65536, 16384, 1), contains("of 65536 rows of 16384 pixels cannot be"));
+  CHECK_THROWS_WITH(io::encode_png(pixels, 65536, 16383, 1), contains("have 1073676288 bytes, got 12"));
+  CHECK_THROWS_WITH(io::encode_png(pixels, 16384, 16384, 4), contains("cannot be written"));
+  CHECK_THROWS_WITH(io::encode_png(pixels, 16383, 16384, 4), contains("have 1073676288 bytes, got 12"));
   const io::Bytes line(65536), longer(65537);  // the longest that is accepted, and one pixel more
   CHECK_NOTHROW(io::encode_png(line, 65536, 1, 1));
   CHECK_NOTHROW(io::encode_png(line, 1, 65536, 1));

@@ -119,6 +119,18 @@ TEST_CASE("safetensors: invalid tensors are rejected before anything is written"
   CHECK(io::load_safetensors(path).empty());
 }
 
+TEST_CASE("safetensors: the data begin at a multiple of 8 bytes", "[io][safetensors]") {
+  for (size_t length = 1; length < 20; ++length) {
+    const std::string name(length, 'n');
+    const io::Bytes file = io::format_safetensors({{name, array_of<float>({2}, {1, 2})}}, {});
+    CHECK(file.size() % 8 == 0);
+    CHECK(values_of<float>(io::parse_safetensors(file, "f").tensors.at(name)) == std::vector<float>{1, 2});
+    const std::string text(reinterpret_cast<const char*>(file.data()) + 8, file.size() - 16);
+    CHECK(text.find_last_not_of(' ') >= text.size() - 8);  // at most 7 spaces
+    CHECK(text.find("__metadata__") == std::string::npos);
+  }
+}
+
 TEST_CASE("safetensors: unaligned offsets are read", "[io][safetensors]") {
   const auto tensors =
       io::parse_safetensors(
@@ -146,6 +158,8 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
   SECTION("lengths of the header") {
     CHECK_THAT(error_of(little_endian(~uint64_t{0}, 8) + good + data), contains("announces a header"));
     CHECK_THAT(error_of(little_endian(100'000'000, 8) + good + data), contains("truncated"));
+    CHECK_THAT(error_of(little_endian(100'000'001, 8) + good + data), contains("announces a header of 100000001"));
+    CHECK_THAT(error_of(little_endian(good.size() + 9, 8) + good + data), contains("is truncated"));
     CHECK_THAT(error_of(little_endian(0, 8)), contains("no '{' at byte 8"));
     CHECK_THAT(error_of(std::string(7, '\0')), contains("has 7 bytes, fewer than the 8"));
     CHECK_THAT(error_of(""), contains("has 0 bytes"));

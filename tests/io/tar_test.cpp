@@ -126,6 +126,63 @@ TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
   CHECK(contents(entry("v", "data", 'V') + entry("x", "1") + kEnd) == "x=1 ");
 }
 
+TEST_CASE("tar: names of any length are written and read", "[io][tar]") {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("a.tar");
+  io::TarWriter writer(path);
+  std::vector<std::string> names;
+  std::string expected;
+  for (size_t length = 4; length < 1100; length += length < 95 || (length > 105 && length < 980) ? 31 : 1) {
+    names.push_back(std::to_string(length) + std::string(length - std::to_string(length).size(), 'n'));
+    writer.add(names.back(), "1");
+    expected += names.back() + "=1 ";
+  }
+  writer.commit();
+  const std::string archive = as_text(io::read_file(path));
+  CHECK(contents(archive) == expected);
+  for (const std::string& name : names) {  // longer ones than 100 bytes are in a record that begins with its length
+    CAPTURE(name.size());
+    const size_t at = archive.find(" path=" + name + "\n");
+    CHECK((at == std::string::npos) == (name.size() <= 100));
+    if (at == std::string::npos) continue;
+    const std::string length = archive.substr(archive.rfind('\0', at) + 1, at - archive.rfind('\0', at) - 1);
+    CHECK(length == std::to_string(length.size() + name.size() + 7));
+  }
+}
+
+TEST_CASE("tar: each size has a limit", "[io][tar]") {
+  // Of a file, an extended header, and a number in a header. The data are missing here.
+  CHECK_THAT(archive_error(header("x", 1 << 28) + kEnd), contains("truncated: 268435456 bytes are missing"));
+  CHECK_THAT(archive_error(header("x", (1 << 28) + 1) + kEnd), contains("a file of 268435457 bytes in the archive"));
+  for (const char type : {'L', 'K', 'x', 'g'}) {
+    CHECK_THAT(archive_error(header("pax", 1 << 20, type) + kEnd), contains("truncated: 1048576 bytes are missing"));
+    CHECK_THAT(archive_error(header("pax", (1 << 20) + 1, type) + kEnd), contains("a file of 1048577 bytes"));
+  }
+  const auto number_error = [](std::string field) {
+    field.insert(0, 12 - field.size(), '\0');
+    field[0] = '\x80';
+    return archive_error(header("x", 0, '0', {{124, field}}) + kEnd);
+  };
+  CHECK_THAT(number_error("\x7f" + std::string(7, '\xff')), contains("a file of 9223372036854775807 bytes"));
+  CHECK_THAT(number_error("\x80" + std::string(7, '\0')), contains("a number of more than 63 bits"));
+  CHECK_THAT(number_error("\1" + std::string(8, '\0')), contains("a number of more than 63 bits"));
+  CHECK_THAT(archive_error(header("x", 0, '0', {{124, "\x81" + std::string(11, '\0')}}) + kEnd),
+             contains("a negative or far too large number"));
+  // An archive that begins after its end, and names that only a whole part ".." spoils.
+  CHECK_THROWS_WITH(reader_of(kEnd, kEnd.size() + 1).next(), contains("the archive is truncated"));
+  CHECK_THROWS_WITH(reader_of(kEnd, kEnd.size()).next(), contains("truncated: 512 bytes are missing from here on"));
+  for (const char* name : {"...", "a/...", "..a/b", "a/b..", "a//b", "./a"})
+    CHECK(contents(entry(name, "1") + kEnd) == std::string(name) + "=1 ");
+  // GNU's magic has no prefix; type 7 is a file like any other; other types have data, which are skipped.
+  CHECK(contents(header("x", 0, '0', {{257, "ustar  "}, {345, "times"}}) + kEnd) == "x= ");
+  CHECK(contents(entry("x", "1", '7') + kEnd) == "x=1 ");
+  for (const char type : {'8', 'D', 'M'}) CHECK(contents(entry("v", "data", type) + entry("x", "1") + kEnd) == "x=1 ");
+  // Extensions are for the next file only, also if that file is skipped.
+  CHECK(contents(entry("pax", "11 path=yy\n", 'x') + header("link", 0, '1') + entry("x", "1") + kEnd) == "x=1 ");
+  CHECK(contents(entry("pax", "11 path=yy\n", 'g') + entry("x", "1") + kEnd) == "x=1 ");
+  CHECK(contents(entry("long", std::string("yy\0", 3), 'K') + entry("x", "1") + kEnd) == "x=1 ");
+}
+
 TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {
   const std::string archive = entry("first", "1") + entry("second", std::string(600, 'x')) + kEnd;
   // Truncated at any point. Only one of the two blocks at the end may be missing.

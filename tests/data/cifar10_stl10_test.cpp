@@ -186,6 +186,15 @@ TEST_CASE("an image dataset refuses bytes and labels of other shapes", "[data]")
   };
   const Tensor images = zeros({3, 1, 2, 2}).to(kByte), labels = tensor({0, 4, 2}).to(kByte);
   CHECK(made(images, labels).targets().equal(tensor({0, 4, 2})));
+  const Tensor numbers = arange(3 * 2 * 3 * 5).reshape({3, 2, 3, 5}).to(kByte);  // neither square nor of one channel
+  ImageDataset wide = made(numbers, labels);
+  CHECK(wide.explain() == "noise, 3 images of 2x3x5\n");
+  CHECK(wide.images().equal(numbers.to(kFloat) / 255));
+  CHECK(wide.get(2).data.equal(numbers[2].to(kFloat) / 255));
+  const data::Example<> batch = wide.get_stacked({1, 2, 1, 0});
+  CHECK(batch.data.equal(stack({numbers[1], numbers[2], numbers[1], numbers[0]}).to(kFloat) / 255));
+  CHECK(batch.target.equal(tensor({4, 2, 4, 0})));
+  CHECK(wide.get_stacked({}).data.sizes() == Shape{0, 2, 3, 5});
   const std::string bytes = "'noise': images must be bytes of shape (N, C, H, W), got ";
   CHECK_THROWS_WITH(made(images.to(kFloat), labels), contains(bytes + "float32 of shape (3, 1, 2, 2)"));
   CHECK_THROWS_WITH(made(images.squeeze(1), labels), contains(bytes + "uint8 of shape (3, 2, 2)"));

@@ -25,6 +25,8 @@ TEST_CASE("a table of comma-separated values", "[data][csv]") {
   // A carriage return that no line feed follows is part of a field.
   const std::vector<std::vector<std::string>> returns = {{"1\r2", "\r3"}, {"4", "5\r"}};
   CHECK(parse_csv("a,b\n1\r2,\r3\n4,5\r", "t.csv").rows == returns);
+  CHECK(parse_csv("a\n\"1\"", "t.csv").rows == std::vector<std::vector<std::string>>{{"1"}});
+  CHECK(parse_csv("a\n\"1\"\"\"", "t.csv").rows == std::vector<std::vector<std::string>>{{"1\""}});
   CHECK(parse_csv("a,b\n", "t.csv").rows.empty());
   CHECK(parse_csv("a\n1", "t.csv").numbers("a").sizes() == Shape({1}));
   CHECK(parse_csv("a\n", "t.csv").numbers("a").sizes() == Shape({0}));

@@ -177,6 +177,18 @@ TEST_CASE("the seed is that of manual_seed unless given, and epochs can be resum
   CHECK(epoch_of(*make_data_loader(numbers, DataLoaderOptions(10).seed(77))) == first);
 }
 
+TEST_CASE("a loader's order is the sampler's for its seed and epoch", "[data][loader]") {
+  for (const uint64_t seed : {0, 1, 5})
+    for (const uint64_t epoch : {0, 1, 4}) {
+      auto loader = make_data_loader<RandomSampler>(Numbers(9).map(Stack<>()), DataLoaderOptions(4).seed(seed));
+      loader->set_epoch(epoch);
+      std::vector<size_t> order;
+      for (const auto& batch : epoch_of(*loader))
+        for (const float number : batch) order.push_back(static_cast<size_t>(number));
+      CHECK(order == RandomSampler::order_of(9, seed, epoch));
+    }
+}
+
 TEST_CASE("an exception reaches the consumer with the sample's number", "[data][loader]") {
   for (size_t workers : {0, 1, 4}) {
     auto loader =

@@ -155,6 +155,34 @@ TEST_CASE("shuffle is a fixed order of all samples", "[data][pipeline]") {
   CHECK(values_of(nothing).empty());
 }
 
+TEST_CASE("pipelines of datasets of unknown size", "[data][pipeline]") {
+  struct Endless : Dataset<Endless> {
+    Example<> get(size_t index) override { return {tensor(static_cast<float>(index)), tensor(int64_t{0})}; }
+    std::optional<size_t> size() const override { return std::nullopt; }
+  };
+  CHECK(Endless().explain() == "Endless, of unknown size\n");
+  auto tens =
+      Endless().filter([](const Example<>& sample) { return static_cast<int>(sample.data.item<float>()) % 10 == 0; });
+  CHECK(tens.get(3).data.item<float>() == 30);
+  CHECK_THAT(tens.explain(), contains("filter, 4 of 31 accepted so far"));
+  for (const auto& size :
+       {tens.size(), Endless().take(5).size(), Endless().skip(5).size(), Endless().map(add_noise).size(),
+        Endless().cache().size(), Endless().shuffle().size(), AnyDataset<>(Endless()).size()})
+    CHECK_FALSE(size.has_value());
+  CHECK(Endless().skip(3).take(5).get(4).data.item<float>() == 7);
+  CHECK_THROWS_WITH(Endless().take(5).get(5), contains("sample 5 of the 5 that take() has left"));
+  CHECK_THROWS_WITH(Endless().shuffle().get(0), contains("shuffle() needs a dataset whose size is known"));
+  CHECK_THROWS_WITH(ConcatDataset(Counted(1), Endless()), contains("needs datasets whose size is known"));
+  CHECK_THROWS_WITH(random_split(Endless(), {1, 2}), contains("needs a dataset whose size is known"));
+  // The ends of known ones.
+  auto shuffled = Counted(3).shuffle(1);
+  CHECK_THROWS_WITH(shuffled.get(3), contains("sample 3 of a dataset of 3"));
+  auto evens = Counted(5).filter(even);
+  CHECK(evens.size() == 3u);
+  CHECK_THROWS_WITH(evens.get(3), contains("sample 3 of the 3 that the filter accepts"));
+  CHECK_THROWS_WITH(Counted(5).filter(even).get(SIZE_MAX), contains("of the 0 that the filter accepts"));
+}
+
 TEST_CASE("take and skip", "[data][pipeline]") {
   Counted numbers(6);
   auto middle = numbers.skip(2).take(3);

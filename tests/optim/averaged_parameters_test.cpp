@@ -108,6 +108,7 @@ TEST_CASE("averages resumed from a state dict are bit-identical") {
     CHECK_THROWS_AS(resumed.load_state_dict(wrong), ShapeError);
     CHECK_THROWS_WITH(resumed.load_state_dict(wrong), contains("'average.half'"));
   }
+  CHECK(resumed.averages()["half"].equal(through.averages()["half"]));
   wrong = state;
   wrong["updates"] = full({}, -1, kDouble);
   CHECK_THROWS_AS(resumed.load_state_dict(wrong), ValueError);

@@ -112,5 +112,8 @@ TEST_CASE("errors of clipping name the invalid argument") {
   CHECK_THROWS_WITH(clip_grad_norm_(x, 1, -INFINITY), contains("norm_type") && contains("-inf"));
   CHECK_THROWS_WITH(clip_grad_value_(x, -1), contains("clip_value") && contains("-1"));
   CHECK_THROWS_WITH(clip_grad_norm_(Tensor(), 1), contains("undefined"));
+  for (const Tensor& norm : {Tensor(), ones({2}), zeros({0})})
+    CHECK_THROWS_WITH(nn::utils::clip_grads_with_norm_({x}, 1, norm), contains("total_norm must be a single number"));
+  CHECK_NOTHROW(nn::utils::clip_grads_with_norm_({x}, 0, ones({1, 1})));
   CHECK_THROWS_AS(get_total_norm({zeros({2}, kLong)}), DTypeError);
 }

@@ -67,6 +67,28 @@ TEST_CASE("the loss is multiplied by the scale and steps divide the gradients by
   CHECK(scaler.scale(TensorList{loss.detach(), loss.detach()})[1].item<double>() == scaled.item<double>());
 }
 
+TEST_CASE("a loss is multiplied in the precision of its type") {
+  GradScaler scaler(GradScalerOptions().init_scale(1.1));
+  const double third = 1.0 / 3;
+  CHECK(scaler.scale(tensor(third, kDouble)).item<double>() == third * 1.1);
+  CHECK(scaler.scale(tensor(0.7f)).item<float>() == 0.7f * static_cast<float>(1.1));
+}
+
+TEST_CASE("parameters without a gradient do not hide those that follow") {
+  const Tensor first = parameter(), second = parameter();
+  optim::SGD optimizer({first, second}, 0.1);
+  GradScaler scaler(GradScalerOptions().init_scale(4));
+  scaler.scale(second.sum()).backward();
+  scaler.unscale_(optimizer);
+  CHECK(second.grad().equal(ones({3})));
+  scaler.step(optimizer);
+  scaler.update();
+  CHECK(first.equal(parameter()));
+  CHECK(second.allclose(parameter() - 0.1));
+  iterate(scaler, optimizer, second, HUGE_VAL);
+  CHECK(scaler.get_scale() == 2);
+}
+
 TEST_CASE("a float16 loss is multiplied by a scale above the largest float16 number") {
   GradScaler scaler;
   const Tensor loss = tensor({0.25}, kHalf);
@@ -287,7 +309,8 @@ TEST_CASE("calls of a scaler in a wrong order are errors") {
   scaler.step(optimizer);
   CHECK_THROWS_WITH(scaler.step(optimizer), contains("already"));
   CHECK_THROWS_WITH(scaler.unscale_(optimizer), contains("before"));
-  CHECK_THROWS_AS(scaler.update(0.0), ValueError);
+  for (const double scale : {0.0, -1.0, HUGE_VAL, std::nan("")})
+    CHECK_THROWS_WITH(scaler.update(scale), contains("the new scale must be positive and finite, got "));
   scaler.update();
   optimizer.zero_grad();
   CHECK_THROWS_WITH(scaler.unscale_(optimizer), contains("no parameter") && contains("gradient"));
@@ -297,8 +320,16 @@ TEST_CASE("calls of a scaler in a wrong order are errors") {
   scaler.scale(half.sum()).backward();
   CHECK_THROWS_WITH(scaler.unscale_(narrow), contains("float16"));
 
-  CHECK_THROWS_AS(GradScaler(GradScalerOptions().init_scale(0)), ValueError);
-  CHECK_THROWS_AS(GradScaler(GradScalerOptions().growth_factor(1)), ValueError);
-  CHECK_THROWS_AS(GradScaler(GradScalerOptions().backoff_factor(1)), ValueError);
-  CHECK_THROWS_AS(GradScaler(GradScalerOptions().growth_interval(0)), ValueError);
+  const auto refused = [](const GradScalerOptions& options, const char* message) {
+    CHECK_THROWS_WITH(GradScaler(options), contains(message));
+  };
+  for (const double scale : {0.0, -1.0, HUGE_VAL})
+    refused(GradScalerOptions().init_scale(scale), "init_scale must be positive and finite");
+  for (const double growth : {1.0, 0.5, HUGE_VAL})
+    refused(GradScalerOptions().growth_factor(growth), "growth_factor must be more than 1 and finite");
+  for (const double backoff : {0.0, 1.0, -0.5})
+    refused(GradScalerOptions().backoff_factor(backoff), "backoff_factor must be between 0 and 1");
+  for (const int64_t interval : {0, -1})
+    refused(GradScalerOptions().growth_interval(interval), "growth_interval must be positive");
+  CHECK_NOTHROW(GradScaler(GradScalerOptions().growth_interval(1)));
 }

@@ -176,6 +176,34 @@ TEST_CASE("LBFGS: max_iter and history_size may be 1, and a state with incomplet
   }
 }
 
+TEST_CASE("LBFGS stops at a slope of tolerance_change, and forgets its history when it loads a state") {
+  const auto slope_quarter = [](const LBFGSOptions& options) {  // the gradient is 1/2, and so the slope -1/4
+    const Tensor x = full({1}, 3.0, TensorOptions(kDouble).requires_grad(true));
+    LBFGS optimizer({x}, options);
+    optimizer.step([&] {
+      x.mutable_grad() = full({1}, 0.5, kDouble);
+      return x.detach().sum() * 0.5;
+    });
+    CHECK(optimizer.state_dict()["state.n_iter"].item<double>() == 1);
+    return x.item<double>();
+  };
+  CHECK(slope_quarter(LBFGSOptions(1).max_iter(1).tolerance_change(0.25)) == 2.5);
+  CHECK(slope_quarter(LBFGSOptions(1).max_iter(3).tolerance_change(0.26)) == 3);
+
+  Valley one, other;
+  LBFGS optimizer({one.weight, one.bias}, LBFGSOptions(0.3).max_iter(4));
+  LBFGS loaded({other.weight, other.bias}, LBFGSOptions(0.3).max_iter(4));
+  for (int step = 0; step < 2; ++step) optimizer.step(one.closure()), loaded.step(other.closure());
+  loaded.load_state_dict(optimizer.state_dict());
+  const auto state = optimizer.state_dict(), after = loaded.state_dict();
+  REQUIRE(state.keys() == after.keys());
+  for (const auto& item : state) CHECK(after[item.key()].equal(item.value()));
+  CHECK(state["state.old_stps"].size(0) > 2);
+
+  optimizer.param_groups()[0].set_options(std::make_unique<optim::AdamOptions>());
+  CHECK_THROWS_WITH(optimizer.step(one.closure()), contains("AdamOptions") && contains("LBFGSOptions"));
+}
+
 TEST_CASE("options can be assigned through getters, compared, and defined for a new optimizer") {
   optim::SGDOptions options(0.1);
   options.momentum() = 0.5;
@@ -264,6 +292,12 @@ const std::vector<Loss>& losses() {
          return std::log1p(std::exp(-x[0])) - 0.01 * x[1];
        },
        {-1, 0}},
+      {"ripples",
+       [](const Vector& x, Vector& g) {
+         g = {2 * x[0] + 20 * std::cos(5 * x[0]), x[1] + 9 * std::cos(3 * x[1])};
+         return x[0] * x[0] + 4 * std::sin(5 * x[0]) + 0.5 * x[1] * x[1] + 3 * std::sin(3 * x[1]);
+       },
+       {3, -2}},
       {"a corner",
        [](const Vector& x, Vector& g) {
          const double side = x[0] < 0.3 ? -1 : 4;
@@ -422,7 +456,7 @@ class Reference {
 TEST_CASE("LBFGS makes the steps of PyTorch's program on many losses") {
   int cases = 0;
   for (const Loss& loss : losses())
-    for (const double lr : {0.02, 0.3, 1.0, 8.0, 300.0})
+    for (const double lr : {0.02, 0.3, 1.0, 2.5, 8.0, 300.0})
       for (const LBFGSOptions& options :
            {LBFGSOptions(lr).max_iter(6), LBFGSOptions(lr).max_iter(3).history_size(1),
             LBFGSOptions(lr).max_iter(6).line_search_fn("strong_wolfe"),

@@ -182,6 +182,8 @@ TEST_CASE("loading a state dict also loads the options, and invalid state dicts 
   for (const auto& [key, value] : std::vector<std::pair<std::string, double>>{{"param_groups.0.lr", -1},
                                                                               {"param_groups.0.betas.0", 1},
                                                                               {"state.0.step", std::nan("")},
+                                                                              {"state.0.step", INFINITY},
+                                                                              {"state.0.mu_product", INFINITY},
                                                                               {"state.0.mu_product", -1}}) {
     INFO(key);
     optim::Optimizer::StateDict broken("broken");
@@ -322,6 +324,16 @@ TEST_CASE("the fresh state of several groups has the bytes of each") {
   CHECK(bytes({first}) > 0);
   CHECK(bytes({second}) >= 2 * 8000);  // two averages of each element
   CHECK(bytes({first, second}) == bytes({first}) + bytes({second}));
+  const Tensor frozen = ones({1000}, kDouble);  // needs no gradient, and so no state
+  CHECK(bytes({OptimizerParamGroup({frozen, small, frozen.clone()})}) == bytes({first}));
+  const auto bytes_of_rmsprop = [&](bool momentum, bool centered) {
+    RMSprop optimizer({large}, RMSpropOptions(0.1).momentum(momentum ? 0.5 : 0).centered(centered));
+    return FreshState(optimizer).bytes();
+  };
+  const int64_t one = bytes_of_rmsprop(false, false), two = bytes_of_rmsprop(true, false);
+  CHECK(two - one >= 8000);
+  CHECK(bytes_of_rmsprop(false, true) == two);
+  CHECK(bytes_of_rmsprop(true, true) == 2 * two - one);
 }
 
 TEST_CASE("the fresh state has that of a step, without parameters that are frozen") {

@@ -238,6 +238,8 @@ TEST_CASE("a schedule does not change if a state does not fit") {
   more.append("schedulers.0.step_count", full({}, 1, kDouble));
   CHECK_THROWS_WITH(broken.load_state_dict(more), contains("does not know"));
   Plateau plateau(other.optimizer);
+  CHECK(plateau.state_dict().keys() ==
+        std::vector<std::string>{"best", "epoch", "bad_epochs", "cooldown_left", "lr.0", "lr.1"});
   CHECK_THROWS_WITH(plateau.load_state_dict(state), contains("best"));
 }
 
@@ -270,6 +272,9 @@ TEST_CASE("OneCycleLR changes the first beta of Adam, and optimizers without mom
   CHECK(options.lr() == 1);
   for (int n = 2; n < 10; ++n) schedule.step();
   CHECK_THROWS_WITH(schedule.step(), contains("step 11 of 10"));
+  // Schedules that are made later start from the first rate of the cycle.
+  CHECK(adam.param_groups()[0].initial_lr() == 1.0 / 25);
+  CHECK(ConstantLR(adam, 1).get_last_lr()[0] == 1.0 / 25);
   CHECK_THROWS_WITH(schedule.set_step_count(11), contains("step 11 of 10"));
   Adam longer({p}, AdamOptions());
   OneCycleLR later(longer, OneCycleLROptions(1, 20));

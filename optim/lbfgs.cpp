@@ -145,8 +145,8 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
 
 Tensor LBFGS::step(LossClosure closure) {
   GRADUS_CHECK(closure, ValueError, "LBFGS::step needs a closure that computes the loss and its gradients");
+  check_type(param_groups()[0].options());
   const auto& options = static_cast<const LBFGSOptions&>(param_groups()[0].options());
-  check_type(options);
   const NoGradGuard no_grad;
   int64_t calls = 0;
   const auto evaluate = [&] {
@@ -199,7 +199,7 @@ Tensor LBFGS::step(LossClosure closure) {
       gradient = flat_gradient();
     }
     if (calls >= most_calls || largest(gradient) <= options.tolerance_grad() ||
-        largest(direction_) * std::abs(distance_) <= options.tolerance_change() ||
+        largest(direction_) * distance_ <= options.tolerance_change() ||
         std::abs(loss - last_loss) < options.tolerance_change())
       break;
   }

@@ -525,6 +525,9 @@ TEST_CASE("values of weights are found by their addresses", "[onnx]") {
   CHECK_THROWS_WITH(of_both(view(0, {2, 3}, {0, 1}), view(1, {2, 2}, {0, 1})), contains(partly));
   // Rows of elements 4 apart: their third elements are the first ones of later rows.
   CHECK_THROWS_WITH(of_both(view(0, {2, 3}, {4, 2}), view(8, {2, 3}, {4, 2})), contains(partly));
+  // The same rows, of which the other weight has only the first column.
+  CHECK_THROWS_WITH(of_both(view(0, {2, 3}, {4, 2}), view(8, {2, 1}, {4, 2})), contains(partly));
+  CHECK_THROWS_WITH(of_both(view(0, {2, 1}, {4, 2}), view(2, {2, 3}, {4, 2})), contains(partly));
   const Array reversed = view(9, {4}, {-1});
   CHECK_THROWS_WITH(onnx_of({}, {{"weight", reversed}}, [&] { return std::vector<Array>{reversed}; }),
                     contains(partly));

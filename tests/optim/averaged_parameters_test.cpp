@@ -124,6 +124,10 @@ TEST_CASE("errors name an invalid decay") {
   CHECK_THROWS_WITH(AveragedParameters(net, -0.5), contains("decay") && contains("-0.5"));
   CHECK_THROWS_AS(AveragedParameters(net, AveragedParameters::Decay()), ValueError);
   CHECK_THROWS_WITH(AveragedParameters(StateDict(), 0.5), contains("no tensors"));
+  AveragedParameters last(net, 0.0), initial(net, 1.0);
+  for (double value : {1, 2, 3}) net->set(value), last.update(), initial.update();
+  CHECK(first(last.averages()["weight"]) == 3);
+  CHECK(first(initial.averages()["weight"]) == 1);  // the first update copies
   AveragedParameters wild(net, [](int64_t) { return 2.0; });
   wild.update();
   CHECK_THROWS_WITH(wild.update(), contains("2"));

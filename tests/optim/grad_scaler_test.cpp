@@ -245,6 +245,7 @@ TEST_CASE("a disabled scaler does nothing") {
   CHECK(w.allclose(parameter() - 0.1));
   CHECK(scaler.get_scale() == 1);
   CHECK(scaler.state_dict().size() == 0);
+  CHECK_NOTHROW(scaler.load_state_dict(GradScaler::StateDict()));
   CHECK_FALSE(scaler.is_enabled());
 }
 

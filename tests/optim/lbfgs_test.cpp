@@ -298,6 +298,12 @@ const std::vector<Loss>& losses() {
          return x[0] * x[0] + 4 * std::sin(5 * x[0]) + 0.5 * x[1] * x[1] + 3 * std::sin(3 * x[1]);
        },
        {3, -2}},
+      {"a plain behind a cliff",
+       [](const Vector& x, Vector& g) {
+         g = {x[0] < 1 ? -1 : 1e-9, 1e-3 * x[1]};
+         return (x[0] < 1 ? -x[0] : -1 + 1e-9 * (x[0] - 1)) + 5e-4 * x[1] * x[1];
+       },
+       {0, 0.01}},
       {"a corner",
        [](const Vector& x, Vector& g) {
          const double side = x[0] < 0.3 ? -1 : 4;
@@ -381,8 +387,8 @@ class Reference {
     const double d1 = a.slope + b.slope - 3 * (a.f - b.f) / (a.t - b.t), square = d1 * d1 - a.slope * b.slope;
     if (!(square >= 0)) return (low + high) / 2;
     const double d2 = std::sqrt(square);
-    const double t = a.t <= b.t ? b.t - (b.t - a.t) * ((b.slope + d2 - d1) / (b.slope - a.slope + 2 * d2))
-                                : a.t - (a.t - b.t) * ((a.slope + d2 - d1) / (a.slope - b.slope + 2 * d2));
+    const Point &left = a.t <= b.t ? a : b, &right = a.t <= b.t ? b : a;
+    const double t = right.t - (right.t - left.t) * (right.slope + d2 - d1) / (right.slope - left.slope + 2 * d2);
     return std::min(std::max(t, low), high);
   }
 
@@ -456,7 +462,7 @@ class Reference {
 TEST_CASE("LBFGS makes the steps of PyTorch's program on many losses") {
   int cases = 0;
   for (const Loss& loss : losses())
-    for (const double lr : {0.02, 0.3, 1.0, 2.5, 8.0, 300.0})
+    for (const double lr : {0.02, 0.3, 1.0, 2.5, 8.0, 300.0, 3e4})
       for (const LBFGSOptions& options :
            {LBFGSOptions(lr).max_iter(6), LBFGSOptions(lr).max_iter(3).history_size(1),
             LBFGSOptions(lr).max_iter(6).line_search_fn("strong_wolfe"),
@@ -468,7 +474,7 @@ TEST_CASE("LBFGS makes the steps of PyTorch's program on many losses") {
         const Tensor x = tensor(loss.start, kDouble).set_requires_grad(true);
         LBFGS optimizer({x}, options);
         int calls = 0;
-        for (int step = 0; step < 5; ++step) {
+        for (int step = 0; step < 4; ++step) {
           reference.step();
           if (!std::isfinite(reference.x[0] + reference.x[1])) break;
           optimizer.step([&] {
@@ -481,9 +487,7 @@ TEST_CASE("LBFGS makes the steps of PyTorch's program on many losses") {
           });
           ++cases;
           REQUIRE(calls == reference.calls);
-          for (int k = 0; k < 2; ++k)
-            REQUIRE(x.detach()[k].item<double>() ==
-                    Approx(reference.x[static_cast<size_t>(k)]).epsilon(1e-7).margin(1e-7));
+          for (int k = 0; k < 2; ++k) REQUIRE(x.detach()[k].item<double>() == reference.x[static_cast<size_t>(k)]);
         }
       }
   CHECK(cases > 600);

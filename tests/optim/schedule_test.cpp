@@ -237,6 +237,14 @@ TEST_CASE("a schedule does not change if a state does not fit") {
   StateDict more = state;
   more.append("schedulers.0.step_count", full({}, 1, kDouble));
   CHECK_THROWS_WITH(broken.load_state_dict(more), contains("does not know"));
+  SequentialLR sequence(other.optimizer,
+                        {std::make_shared<StepLR>(other.optimizer, 3), std::make_shared<StepLR>(other.optimizer, 2)},
+                        {2});
+  std::vector<std::string> names;
+  for (const char* prefix : {"", "schedulers.0.", "schedulers.1."})
+    for (const char* name : {"step_count", "base_lr.0", "base_lr.1"}) names.push_back(std::string(prefix) + name);
+  names.insert(names.end(), {"lr.0", "lr.1"});
+  CHECK(sequence.state_dict().keys() == names);
   Plateau plateau(other.optimizer);
   CHECK(plateau.state_dict().keys() ==
         std::vector<std::string>{"best", "epoch", "bad_epochs", "cooldown_left", "lr.0", "lr.1"});
@@ -314,6 +322,8 @@ TEST_CASE("errors name invalid arguments of schedules") {
   const auto mine = std::make_shared<StepLR>(o, 1), other = std::make_shared<StepLR>(another.optimizer, 1);
   refused([&] { SequentialLR(o, {mine}, {1}); }, "1 milestones", "1 schedules");
   refused([&] { SequentialLR(o, {mine, other}, {1}); }, "schedule 1", "another optimizer");
+  refused([&] { SequentialLR(o, {other, mine}, {1}); }, "schedule 0", "another optimizer");
+  refused([&] { SequentialLR(o, {nullptr, mine}, {1}); }, "schedule 0", "null");
   refused([&] { SequentialLR(o, {mine, nullptr}, {1}); }, "schedule 1", "null");
   refused([&] { SequentialLR(o, {mine, mine}, {0}); }, "milestone 0", "at least 1, got 0");
   refused([&] { Plateau(o, Plateau::min, 1.0); }, "factor", "1");

@@ -370,7 +370,7 @@ TEST_CASE("images: each number in a JPEG's segments has limits", "[data][image]"
   CHECK_THAT(of_blocks(24, 17, 1), contains("its 1 bytes of data cannot hold 17x24 pixels"));
   CHECK_THAT(of_blocks(17, 24, 1), contains("its 1 bytes of data cannot hold 24x17 pixels"));
   CHECK_THAT(of_blocks(24, 24, 3), contains(fine));
-  CHECK_THAT(of_blocks(32, 16, 1).substr(0, 60), !contains("cannot hold"));
+  CHECK_THAT(of_blocks(32, 16, 1), !contains("cannot hold"));
 }
 
 TEST_CASE("images: a scan of a progressive JPEG needs only the tables that it uses", "[data][image]") {

@@ -95,6 +95,14 @@ TEST_CASE("idx: wrong sizes in a gzipped file cost neither memory nor time", "[d
   // Files with the correct amount of data are read, in one gzip member and in two.
   io::write_file(path, gzip(idx_file(8, {15 << 20}, noise + noise + noise + noise)) + gzip(noise));
   CHECK(data::read_idx(path).numel() == 15 << 20);
+  const std::string many(17 << 20, 'z');  // more than memory is allocated for without a known size
+  for (const std::string& bytes :
+       {gzip(idx_file(8, {17 << 20}, many)), gzip(idx_file(8, {17 << 20}, many.substr(5))) + gzip(many.substr(0, 5))}) {
+    io::write_file(path, bytes);
+    const Array read = data::read_idx(path);
+    CHECK(read.numel() == 17 << 20);
+    CHECK(std::memcmp(read.data<uint8_t>(), many.data(), many.size()) == 0);
+  }
   io::write_file(path, gzip(idx_file(8, {15 << 20}, noise + noise + noise + noise + noise)));
   const Array whole = data::read_idx(path);
   CHECK(std::memcmp(whole.data<uint8_t>() + (12 << 20), noise.data(), noise.size()) == 0);

@@ -163,6 +163,7 @@ TEST_CASE("ImageFolder: errors name the file or folder", "[data][image]") {
   std::filesystem::remove(root.path() / "empty/good.png");
   CHECK_THROWS_WITH(folder.get(1), contains("empty/good.png"));
   CHECK_THROWS_AS(ImageFolder(path, data::transforms::ImageSize(0, 3)), ValueError);
+  CHECK(ImageFolder(path, data::transforms::ImageSize(1, 1)).samples().size() == 1);
   CHECK_THROWS_WITH(ImageFolder(path, data::transforms::ImageSize(3, 0)), contains("above 0, got 3 and 0"));
   CHECK_THROWS_WITH(folder.get(2), contains("sample 2 of a dataset of 2"));
   CHECK_THROWS_WITH(ImageFolder(root.file("empty/bad.jpg")), contains("is not a folder"));

@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <chrono>
 #include <map>
 #include <set>
+#include <thread>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/data/data.h>
@@ -216,6 +218,21 @@ TEST_CASE("a cache reads once and returns copies", "[data][pipeline]") {
   CHECK(*numbers.asked == 1 + 20);
 }
 
+TEST_CASE("workers prepare the next batches while the consumer has one", "[data][pipeline]") {
+  for (const size_t ahead : {1, 3}) {
+    Counted numbers(20);
+    auto loader =
+        make_data_loader<SequentialSampler>(numbers.map(Stack<>()), DataLoaderOptions(2).workers(1).max_jobs(ahead));
+    int taken = 1;
+    for (auto walk = loader->begin(); taken <= 5; ++walk, ++taken) {
+      const int wanted = 2 * (taken + static_cast<int>(ahead));
+      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      while (*numbers.asked < wanted && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+      CHECK(*numbers.asked == wanted);
+    }
+  }
+}
+
 TEST_CASE("random transforms of a pipeline draw from separate streams", "[data][pipeline]") {
   // Each of the random transforms draws different numbers, also inside an AnyDataset.
   AnyDataset<> numbers = Counted(4).map(add_noise);
@@ -265,6 +282,8 @@ TEST_CASE("Subset and random_split", "[data][pipeline]") {
   CHECK(values_of(other[0]) != values_of(seeded[0]));
   CHECK_THROWS_WITH(random_split(numbers, {5, 6}), contains("sum up to 11") && contains("10"));
   CHECK_THROWS_AS(random_split(numbers, {0.5, 0.2}), ValueError);
+  CHECK_THROWS_WITH(random_split(numbers, {2.5, 7.5}), contains("random_split needs sizes of parts of 10 samples"));
+  CHECK_THROWS_WITH(random_split(numbers, {11, -1}), contains("got 11"));
   CHECK_THROWS_AS(random_split(numbers, {-1, 11}), ValueError);
   CHECK_THROWS_AS(random_split(numbers, {1e300, 1.0}), ValueError);
 }

@@ -4,9 +4,11 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <set>
 #include <thread>
 
@@ -277,6 +279,25 @@ TEST_CASE("shards: the order depends on the seed and the epoch", "[data][shards]
     CHECK(flat(rest_of(*again)) == second);
     CHECK(flat(rest_of(*other)) != first);
   }
+  // A shuffle buffer gives a random one of its samples, which the next sample replaces.
+  const Keys unshuffled = epoch_of(disks, {.shuffle = false});
+  for (const uint64_t seed : {1, 2})
+    for (const size_t buffer : {1, 2, 7, 100}) {
+      CAPTURE(seed, buffer);
+      auto loader = loader_of(disks, {.shuffle = false, .shuffle_buffer = buffer}, 0, seed);
+      for (const uint64_t epoch : {0, 1}) {
+        Keys expected, held;
+        for (uint64_t drawn = 0, next = 0; drawn < unshuffled.size(); ++drawn) {
+          while (held.size() < buffer && next < unshuffled.size()) held.push_back(unshuffled[next++]);
+          const auto chosen = static_cast<size_t>(
+              random_integer(seed, data::shuffle_buffer_stream(epoch), drawn, 0, static_cast<int64_t>(held.size())));
+          expected.push_back(held[chosen]);
+          held[chosen] = held.back();
+          held.pop_back();
+        }
+        CHECK(flat(rest_of(*loader)) == expected);
+      }
+    }
   // Samples come from the folders in turn, and the shards of each folder in the order of their names.
   const Keys in_order = epoch_of(disks, {.shuffle = false});
   CHECK(Keys(in_order.begin(), in_order.begin() + 9) ==
@@ -350,6 +371,36 @@ TEST_CASE("shards: files form samples as in WebDataset", "[data][shards]") {
   for (const char* text : {"7\n", " 7\r\n", "+7", "-1"})  // these classes are valid, so the error is about the image
     CHECK_THAT(fields({{"png", "x"}, {"cls", text}}), contains("is neither a PNG nor a JPEG file"));
   CHECK_THAT(fields({{"png", "x"}, {"cls", "7"}}), contains("'s.tar': 'k' is neither a PNG nor a JPEG file"));
+}
+
+TEST_CASE("shards: a sample of more than 256 MiB is an error", "[data][shards]") {
+  const Disks disks(1);
+  const std::string path = disks.folders[0] + "/a.tar";
+  {
+    io::TarWriter tar(path);  // two files of a sample, which get other sizes
+    tar.add("a.x", ""), tar.add("a.y", "");
+    tar.commit();
+  }
+  const io::Bytes written = io::read_file(path);
+  std::filesystem::remove(path);
+  constexpr size_t kHalf = size_t{1} << 27;  // the files are zeros, which take no space on the disk
+  std::ofstream file(path, std::ios::binary);
+  for (size_t i = 0; i < 2; ++i) {
+    std::string header(reinterpret_cast<const char*>(written.data()) + i * 512, 512);
+    header.replace(124, 11, "01000000000");
+    header.replace(148, 8, 8, ' ');
+    const unsigned sum = std::accumulate(header.begin(), header.end(), 0u,
+                                         [](unsigned total, char c) { return total + static_cast<unsigned char>(c); });
+    char octal[8];
+    std::snprintf(octal, sizeof octal, "%07o", sum);
+    header.replace(148, 7, octal);
+    file.seekp(static_cast<std::streamoff>(i * (512 + kHalf)));
+    file << header;
+  }
+  file.close();
+  std::filesystem::resize_file(path, 2 * (512 + kHalf) + 1024);
+  CHECK_THAT(error_of([&] { epoch_of(disks); }),
+             contains("sample 'a' is too large: at most 268435456 bytes are accepted"));
 }
 
 TEST_CASE("shards: a damaged shard is an error, or is read from another folder", "[data][shards]") {

@@ -1,0 +1,286 @@
+// Which options and shapes layers accept: each limit from both sides, and each part of a condition alone.
+#include <gradus/autograd/autograd.h>
+#include <gradus/layers/layers.h>
+#include <gradus/tests/catch.h>
+
+#include <algorithm>
+#include <functional>
+
+using namespace gradus;
+using test::contains;
+namespace F = gradus::nn::functional;
+
+namespace {
+
+struct Limit {
+  const char* what;
+  std::vector<std::function<void()>> valid, invalid;
+};
+
+template <class Kind>
+void check(const std::vector<Limit>& limits) {
+  for (const Limit& limit : limits) {
+    CAPTURE(limit.what);
+    for (const auto& make : limit.valid) CHECK_NOTHROW(make());
+    for (const auto& make : limit.invalid) CHECK_THROWS_AS(make(), Kind);
+  }
+}
+
+/// Returns a shape of `dims` dimensions of size 3.
+Shape threes(int dims) { return Shape::filled(dims, 3); }
+
+}  // namespace
+
+TEST_CASE("layers accept their smallest sizes and reject those below") {
+  using namespace nn;
+  check<ValueError>({
+      {"Conv2d: channels",
+       {[] { Conv2d(1, 1, 1); }},
+       {[] { Conv2d(0, 1, 1); }, [] { Conv2d(1, 0, 1); }, [] { Conv2d(-1, 1, 1); }}},
+      {"Conv2d: groups",
+       {[] { Conv2d(Conv2dOptions(4, 6, 1).groups(2)); }, [] { Conv2d(Conv2dOptions(4, 4, 1).groups(4)); }},
+       {[] { Conv2d(Conv2dOptions(3, 4, 1).groups(2)); }, [] { Conv2d(Conv2dOptions(4, 3, 1).groups(2)); },
+        [] { Conv2d(Conv2dOptions(4, 4, 1).groups(0)); }, [] { Conv2d(Conv2dOptions(4, 4, 1).groups(-2)); }}},
+      {"Conv2d: kernel",
+       {},
+       {[] {
+          Conv2d(Conv2dOptions(1, 1, {0, 1}));
+        },
+        [] {
+          Conv2d(Conv2dOptions(1, 1, {1, 0}));
+        },
+        [] { Conv1d(1, 1, 0); }}},
+      {"Conv2d: stride of padding 'same'",
+       {[] { Conv2d(Conv2dOptions(1, 1, 3).padding(kSame)); },
+        [] { Conv2d(Conv2dOptions(1, 1, 3).padding(1).stride(2)); }},
+       {[] {
+          Conv2d(Conv2dOptions(1, 1, 3).padding(kSame).stride({1, 2}));
+        },
+        [] {
+          Conv2d(Conv2dOptions(1, 1, 3).padding(kSame).stride({2, 1}));
+        }}},
+      {"ConvTranspose2d: groups", {[] { ConvTranspose2d(ConvTranspose2dOptions(4, 2, 1).groups(2)); }}, {[] {
+         ConvTranspose2d(ConvTranspose2dOptions(4, 3, 1).groups(2));
+       }}},
+      {"Linear", {[] { Linear(0, 0); }}, {[] { Linear(-1, 1); }, [] { Linear(1, -1); }}},
+      {"Bilinear",
+       {[] { Bilinear(1, 1, 1); }},
+       {[] { Bilinear(0, 1, 1); }, [] { Bilinear(1, 0, 1); }, [] { Bilinear(1, 1, 0); }}},
+      {"LSTM: sizes",
+       {[] { LSTM(1, 1); }},
+       {[] { LSTM(0, 1); }, [] { LSTM(1, 0); }, [] { LSTM(LSTMOptions(1, 1).num_layers(0)); }}},
+      {"LSTM: dropout",
+       {[] { LSTM(LSTMOptions(1, 1).dropout(0)); }, [] { LSTM(LSTMOptions(1, 1).dropout(1)); }},
+       {[] { LSTM(LSTMOptions(1, 1).dropout(-0.1)); }, [] { LSTM(LSTMOptions(1, 1).dropout(1.1)); }}},
+      {"LSTM: proj_size",
+       {[] { LSTM(LSTMOptions(1, 3).proj_size(0)); }, [] { LSTM(LSTMOptions(1, 3).proj_size(2)); }},
+       {[] { LSTM(LSTMOptions(1, 3).proj_size(3)); }, [] { LSTM(LSTMOptions(1, 3).proj_size(-1)); }}},
+      {"cells", {[] { GRUCell(1, 1); }}, {[] { GRUCell(0, 1); }, [] { GRUCell(1, 0); }}},
+      {"nonlinearities",
+       {[] { RNN(RNNOptions(1, 1).nonlinearity(kTanh)); }, [] { RNNCell(RNNCellOptions(1, 1).nonlinearity(kReLU)); }},
+       {[] { RNN(RNNOptions(1, 1).nonlinearity(kGELU)); }, [] { RNNCell(RNNCellOptions(1, 1).nonlinearity(kGELU)); }}},
+      {"MultiheadAttention",
+       {[] { MultiheadAttention(1, 1); }, [] { MultiheadAttention(4, 4); }},
+       {[] { MultiheadAttention(0, 1); }, [] { MultiheadAttention(4, 0); }, [] { MultiheadAttention(4, 3); },
+        [] { MultiheadAttention(4, -2); }}},
+      {"MultiheadAttention: dropout",
+       {[] { MultiheadAttention(MultiheadAttentionOptions(2, 1).dropout(0)); },
+        [] { MultiheadAttention(MultiheadAttentionOptions(2, 1).dropout(1)); }},
+       {[] { MultiheadAttention(MultiheadAttentionOptions(2, 1).dropout(-0.1)); },
+        [] { MultiheadAttention(MultiheadAttentionOptions(2, 1).dropout(1.1)); }}},
+      {"Transformer's stacks",
+       {[] { TransformerEncoder(TransformerEncoderLayer(2, 1), 1); },
+        [] { TransformerDecoder(TransformerDecoderLayer(2, 1), 1); }},
+       {[] { TransformerEncoder(TransformerEncoderLayer(2, 1), 0); },
+        [] { TransformerDecoder(TransformerDecoderLayer(2, 1), 0); }}},
+      {"Transformer's activations", {[] { TransformerActivation{kReLU}; }, [] { TransformerActivation{kGELU}; }}, {[] {
+         TransformerActivation{kTanh};
+       }}},
+      {"causal masks",
+       {[] {
+         CHECK(TransformerImpl::generate_square_subsequent_mask(0).sizes() == Shape({0, 0}));
+       }},
+       {[] { TransformerImpl::generate_square_subsequent_mask(-1); }}},
+      {"BatchNorm1d", {[] { BatchNorm1d(1); }}, {[] { BatchNorm1d(0); }}},
+      {"LayerNorm", {[] { LayerNorm(LayerNormOptions({1})); }}, {[] {
+         LayerNorm(LayerNormOptions(std::vector<int64_t>{}));
+       }}},
+      {"GroupNorm",
+       {[] { GroupNorm(1, 1); }, [] { GroupNorm(3, 3); }},
+       {[] { GroupNorm(0, 3); }, [] { GroupNorm(2, 0); }, [] { GroupNorm(2, 3); }, [] { GroupNorm(-1, 3); }}},
+      {"Embedding", {[] { Embedding(1, 1); }}, {[] { Embedding(0, 1); }, [] { Embedding(1, 0); }}},
+      {"EmbeddingBag", {[] { EmbeddingBag(1, 1); }}, {[] { EmbeddingBag(0, 1); }, [] { EmbeddingBag(1, 0); }}},
+      {"pad_sequence", {[] { utils::rnn::pad_sequence({ones({1})}); }}, {[] {
+         utils::rnn::pad_sequence(std::vector<Tensor>());
+       }}},
+  });
+  check<IndexError>({
+      {"Embedding: padding_idx",
+       {[] { Embedding(EmbeddingOptions(4, 9).padding_idx(3)); },
+        [] { Embedding(EmbeddingOptions(4, 9).padding_idx(-4)); }},
+       {[] { Embedding(EmbeddingOptions(4, 9).padding_idx(4)); },
+        [] { Embedding(EmbeddingOptions(4, 9).padding_idx(-5)); },
+        [] {
+          F::embedding(zeros({1}, kLong), ones({2, 9}), F::EmbeddingFuncOptions().padding_idx(2));
+        }}},
+  });
+}
+
+TEST_CASE("layers accept inputs of their numbers of dimensions, and no others") {
+  const auto check_dims = [](const char* what, auto layer, const std::vector<int>& valid) {
+    for (int dims = 1; dims <= 5; ++dims) {
+      CAPTURE(what, dims);
+      if (std::count(valid.begin(), valid.end(), dims)) CHECK(layer(ones(threes(dims))).dim() == dims);
+      else CHECK_THROWS_AS(layer(ones(threes(dims))), ShapeError);
+    }
+  };
+  const auto first = [](auto layer) { return [layer](const Tensor& x) mutable { return std::get<0>(layer(x)); }; };
+  check_dims("BatchNorm1d", nn::BatchNorm1d(3), {2, 3});
+  check_dims("BatchNorm2d", nn::BatchNorm2d(3), {4});
+  check_dims("BNReLU2d", nn::BNReLU2d(3), {4});
+  check_dims("InstanceNorm1d", nn::InstanceNorm1d(3), {2, 3});
+  check_dims("InstanceNorm2d", nn::InstanceNorm2d(3), {3, 4});
+  check_dims("GRU", first(nn::GRU(3, 3)), {2, 3});
+  check_dims("GRUCell", nn::GRUCell(3, 3), {1, 2});
+  check_dims("LSTMCell", first(nn::LSTMCell(3, 3)), {1, 2});
+  check_dims("AdaptiveMaxPool2d",
+             [](const Tensor& x) { return std::get<0>(F::adaptive_max_pool2d_with_indices(x, {2})); }, {3, 4});
+  check_dims(
+      "self-attention",
+      [attention = nn::MultiheadAttention(3, 1)](const Tensor& x) mutable { return std::get<0>(attention(x, x, x)); },
+      {2, 3});
+  check_dims("Transformer",
+             [model = nn::Transformer(nn::TransformerOptions(3, 1, 1, 1).dim_feedforward(2))](const Tensor& x) mutable {
+               return model(x, x);
+             },
+             {3});
+  CHECK_THROWS_AS(F::adaptive_max_pool2d_with_indices(ones({2, 0, 3}), {2}), ShapeError);
+}
+
+TEST_CASE("each input of a layer with several is checked") {
+  check<ShapeError>({
+      {"Bilinear",
+       {[] { nn::Bilinear(2, 3, 1)(ones({2}), ones({3})); },
+        [] {
+          nn::Bilinear(2, 3, 1)(ones({4, 2}), ones({4, 3}));
+        }},
+       {[] {
+          nn::Bilinear(2, 3, 1)(ones({4, 1}), ones({4, 3}));
+        },
+        [] {
+          nn::Bilinear(2, 3, 1)(ones({4, 2}), ones({4, 2}));
+        },
+        [] {
+          nn::Bilinear(2, 3, 1)(ones({4, 2}), ones({5, 3}));
+        },
+        [] {
+          nn::Bilinear(2, 3, 1)(ones({4, 2}), ones({3}));
+        },
+        [] { nn::Bilinear(2, 3, 1)(ones({}), ones({3})); }, [] { nn::Bilinear(2, 3, 1)(ones({2}), ones({})); }}},
+      {"MultiheadAttention: dimensions",
+       {[] {
+         nn::MultiheadAttention(2, 1)(ones({4, 2}), ones({3, 2}), ones({3, 2}));
+       }},
+       {[] {
+          nn::MultiheadAttention(2, 1)(ones({4, 2}), ones({3, 1, 2}), ones({3, 2}));
+        },
+        [] {
+          nn::MultiheadAttention(2, 1)(ones({4, 2}), ones({3, 2}), ones({3, 1, 2}));
+        }}},
+      {"MultiheadAttention: batch and keys",
+       {[] {
+         nn::MultiheadAttention(2, 1)(ones({4, 5, 2}), ones({3, 5, 2}), ones({3, 5, 2}));
+       }},
+       {[] {
+          nn::MultiheadAttention(2, 1)(ones({4, 5, 2}), ones({3, 6, 2}), ones({3, 5, 2}));
+        },
+        [] {
+          nn::MultiheadAttention(2, 1)(ones({4, 5, 2}), ones({3, 5, 2}), ones({3, 6, 2}));
+        },
+        [] {
+          nn::MultiheadAttention(2, 1)(ones({4, 5, 2}), ones({3, 5, 2}), ones({4, 5, 2}));
+        }}},
+      {"Transformer",
+       {[] {
+         nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(ones({4, 5, 2}), ones({3, 5, 2}));
+       }},
+       {[] {
+          nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(ones({4, 5, 2}), ones({3, 4, 2}));
+        },
+        [] {
+          nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(ones({4, 5, 3}), ones({3, 5, 2}));
+        },
+        [] {
+          nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(ones({4, 5, 2}), ones({3, 5, 3}));
+        },
+        [] {
+          nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(ones({4, 2}), ones({3, 5, 2}));
+        }}},
+      {"states of a layer",
+       {[] {
+          nn::GRU(3, 4)(ones({5, 2, 3}), ones({1, 2, 4}));
+        },
+        [] {
+          nn::GRU(3, 4)(ones({5, 3}), ones({1, 4}));
+        }},
+       {[] {
+          nn::GRU(3, 4)(ones({5, 2, 3}), ones({2, 2, 4}));
+        },
+        [] {
+          nn::GRU(3, 4)(ones({5, 2, 3}), ones({1, 5, 4}));
+        },
+        [] {
+          nn::GRU(3, 4)(ones({5, 2, 3}), ones({1, 2, 3}));
+        },
+        [] {
+          nn::GRU(3, 4)(ones({5, 3}), ones({1, 1, 4}));
+        },
+        [] {
+          nn::LSTM(3, 4)(ones({5, 2, 3}), std::tuple(ones({1, 2, 4}), ones({1, 2, 3})));
+        },
+        [] {
+          nn::LSTM(3, 4)(ones({5, 2, 3}), std::tuple(ones({1, 2, 3}), ones({1, 2, 4})));
+        }}},
+      {"states of a cell",
+       {[] {
+          nn::LSTMCell(3, 4)(ones({2, 3}), std::tuple(ones({2, 4}), ones({2, 4})));
+        },
+        [] { nn::LSTMCell(3, 4)(ones({3}), std::tuple(ones({4}), Tensor())); }},
+       {[] {
+          nn::LSTMCell(3, 4)(ones({2, 3}), std::tuple(ones({2, 4}), ones({2, 3})));
+        },
+        [] {
+          nn::LSTMCell(3, 4)(ones({2, 3}), std::tuple(ones({3, 4}), ones({2, 4})));
+        },
+        [] {
+          nn::LSTMCell(3, 4)(ones({2, 4}), std::nullopt);
+        }}},
+      {"sequences have steps",
+       {[] {
+         nn::GRU(3, 4)(ones({1, 0, 3}));
+       }},
+       {[] {
+         nn::GRU(3, 4)(ones({0, 1, 3}));
+       }}},
+      {"weights of an Embedding",
+       {[] {
+         nn::Embedding(nn::EmbeddingOptions(4, 2)._weight(ones({4, 2})));
+       }},
+       {[] {
+          nn::Embedding(nn::EmbeddingOptions(4, 2)._weight(ones({4, 4})));
+        },
+        [] {
+          nn::Embedding(nn::EmbeddingOptions(4, 2)._weight(ones({2, 2})));
+        }}},
+      {"an output_size",
+       {[] {
+         nn::ConvTranspose2d(1, 1, 1)->forward(ones({1, 2, 3}), IntArrayRef({2, 3}));
+       }},
+       {[] {
+          nn::ConvTranspose2d(1, 1, 1)->forward(ones({1, 2, 3}), IntArrayRef({2}));
+        },
+        [] {
+          nn::ConvTranspose2d(1, 1, 1)->forward(ones({2, 3}), IntArrayRef({2, 3}));
+        }}},
+  });
+}

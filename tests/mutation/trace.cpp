@@ -1,7 +1,9 @@
 // Linked into the test programs of tests/mutation. GRADUS_MUTANT=17 brings mutant 17 to life. GRADUS_MUTANT_TRACE=FILE
 // leaves all of them dead and appends one line for each test case to FILE: seconds, whether it passed, the numbers of
-// the mutants that it reached, and its name.
+// the mutants that it reached, and its name. Programs that a test case starts count as part of it.
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdio>
@@ -35,14 +37,23 @@ using namespace gradus::mutation;
 
 const char* trace_file = nullptr;
 
-// Before all other initialisation, which may reach mutants. Forked processes record into the same memory.
+// Before all other initialisation, which may reach mutants. Forked processes record into the same memory, and so do
+// programs that this one starts: GRADUS_MUTANT_REACHED names the file that holds it.
 __attribute__((constructor(101))) void read_environment() {
-  trace_file = std::getenv("GRADUS_MUTANT_TRACE");
   if (const char* number = std::getenv("GRADUS_MUTANT")) alive = std::atoi(number);
-  if (trace_file == nullptr) return;
+  trace_file = std::getenv("GRADUS_MUTANT_TRACE");
+  if (trace_file != nullptr) {
+    setenv("GRADUS_MUTANT_REACHED", (std::string(trace_file) + ".reached").c_str(), 1);
+    unsetenv("GRADUS_MUTANT_TRACE");  // the lines of this program's own cases are enough; the string itself remains
+  }
+  const char* memory = std::getenv("GRADUS_MUTANT_REACHED");
+  if (memory == nullptr) return;
   alive = -1;
-  void* shared = mmap(nullptr, kMaxMutants, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  const int file = open(memory, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0 || ftruncate(file, kMaxMutants) != 0) return;
+  void* shared = mmap(nullptr, kMaxMutants, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
   if (shared != MAP_FAILED) reached = static_cast<unsigned char*>(shared);
+  close(file);
 }
 
 class Trace : public Listener {

@@ -167,3 +167,91 @@ TEST_CASE("eye_, dirac_ and sparse_ have ones and zeros where PyTorch's have") {
   CHECK_THROWS_AS(init::sparse_(empty({3}), 0.5), ShapeError);
   CHECK_THROWS_AS(init::sparse_(empty({3, 3}), 1.5), ValueError);
 }
+
+TEST_CASE("trunc_normal_ has the quantiles of its uniform numbers, in both tails") {
+  struct Interval {
+    double mean, std, low, high;
+  };
+  const auto below = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
+  for (const auto& [mean, std, low, high] :
+       {Interval{0, 1, -2, 2}, {1, 2, -3, 4}, {-0.5, 0.25, -3, 3}, {0, 1, 2, 5}, {1, 0.5, 3, 4}, {2, 3, -20, -7}}) {
+    manual_seed(11);
+    const Tensor numbers = rand({500}, kDouble);
+    manual_seed(11);
+    const Tensor w = init::trunc_normal_(empty({500}, kDouble), mean, std, low, high);
+    const double side = low > mean ? -1 : 1;  // above the mean, the quantiles begin at the upper end
+    const double from = below(side * ((side < 0 ? high : low) - mean) / std);
+    const double to = below(side * ((side < 0 ? low : high) - mean) / std);
+    for (int64_t i = 0; i < 500; ++i) {
+      const double x = w[i].item<double>(), p = from + (to - from) * numbers[i].item<double>();
+      REQUIRE(below(side * (x - mean) / std) == Approx(p).epsilon(1e-11).margin(0));
+    }
+  }
+  CHECK(init::trunc_normal_(empty({3}), 0, 1, 0.5, 0.5).equal(full({3}, 0.5)));
+  CHECK_THROWS_AS(init::trunc_normal_(empty({3}), 0, 0), ValueError);
+  CHECK_THROWS_AS(init::trunc_normal_(empty({3}), 0, -1), ValueError);
+}
+
+TEST_CASE("orthogonal_ keeps the directions in which its normal numbers span the space") {
+  for (const Shape& shape : {Shape{6, 4}, Shape{4, 6}, Shape{5, 5}}) {
+    manual_seed(3);
+    const int64_t rows = std::max(shape[0], shape[1]), columns = std::min(shape[0], shape[1]);
+    const Tensor numbers = randn({rows, columns}, kDouble);
+    manual_seed(3);
+    Tensor q = init::orthogonal_(empty(shape, kDouble));
+    if (shape[0] < shape[1]) q = q.t();
+    const Tensor product = q.t().matmul(numbers);  // upper triangular, with a positive diagonal
+    CHECK(product.allclose(triu(product), 0, 1e-12));
+    CHECK((product.diagonal() > 0).all().item<bool>());
+    CHECK(q.matmul(product).allclose(numbers, 0, 1e-12));
+  }
+  // Columns that nearly agree become orthogonal, too.
+  manual_seed(5);
+  const Tensor wide = init::orthogonal_(empty({60, 60}, kDouble));
+  CHECK(wide.matmul(wide.t()).allclose(eye(60, kDouble), 0, 1e-13));
+}
+
+TEST_CASE("weights without elements or inputs are initialised with zeros or left alone") {
+  CHECK(init::calculate_fan_in_and_fan_out(empty({4, 3})) == std::pair<int64_t, int64_t>(3, 4));
+  CHECK(init::calculate_fan_in_and_fan_out(empty({4, 3, 5})) == std::pair<int64_t, int64_t>(15, 20));
+  CHECK_THROWS_WITH(init::calculate_fan_in_and_fan_out(empty({4})), test::contains("(4,)"));
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{0, 0}}) {
+    CHECK_NOTHROW(init::kaiming_normal_(empty(shape)));
+    CHECK_NOTHROW(init::kaiming_uniform_(empty(shape), 0, kFanOut));
+    CHECK_NOTHROW(init::xavier_normal_(empty(shape)));
+    CHECK_NOTHROW(init::orthogonal_(empty(shape)));
+  }
+  CHECK(nn::Linear(0, 3)->bias.detach().equal(zeros({3})));
+  CHECK(nn::Linear(1, 300)->bias.detach().abs().max().item<double>() > 0.9);
+}
+
+TEST_CASE("dirac_ keeps as many channels of each group as input and output share") {
+  for (const Shape& shape : {Shape{4, 2, 3}, Shape{4, 3, 2}, Shape{6, 2, 3, 4}, Shape{2, 5, 1, 1}}) {
+    const int64_t groups = 2, out = shape[0] / groups;
+    const Tensor w = init::dirac_(ones(shape), groups);
+    Tensor wanted = zeros(shape);
+    for (int64_t group = 0; group < groups; ++group)
+      for (int64_t channel = 0; channel < std::min(out, shape[1]); ++channel) {
+        Tensor kernel = wanted[group * out + channel][channel];
+        if (shape.size() == 3) kernel[shape[2] / 2].fill_(1);
+        else kernel[shape[2] / 2][shape[3] / 2].fill_(1);
+      }
+    CHECK(w.equal(wanted));
+  }
+  CHECK_THROWS_AS(init::dirac_(empty({4, 2, 3}), 0), ValueError);
+  CHECK_THROWS_AS(init::dirac_(empty({3, 2, 3}), 2), ValueError);
+  CHECK_THROWS_AS(init::dirac_(empty({4, 2, 3}), -2), ValueError);
+}
+
+TEST_CASE("sparse_ sets a part of each column to zero, rounded up, and draws the rest") {
+  for (const auto& [sparsity, zeros] : {std::pair(0.0, 0), {0.1, 1}, {0.5, 3}, {0.9, 5}, {1.0, 5}}) {
+    manual_seed(8);
+    const Tensor numbers = randn({5, 400}, kDouble) * 0.5;
+    manual_seed(8);
+    const Tensor w = init::sparse_(empty({5, 400}, kDouble), sparsity, 0.5);
+    CHECK((w == 0).to(kLong).sum(0).equal(full({400}, zeros, kLong)));
+    CHECK(((w == 0) | (w == numbers)).all().item<bool>());
+    if (zeros == 1) CHECK((w == 0).to(kFloat).mean(1).min().item<double>() > 0.1);  // in any row
+  }
+  CHECK_THROWS_AS(init::sparse_(empty({3, 3}), -0.1), ValueError);
+}

@@ -304,3 +304,236 @@ TEST_CASE("a recurrent layer calls the backend as often for 64 steps as for 2") 
   check(nn::LSTM(3, 4));
   check(nn::LSTM(nn::LSTMOptions(3, 4).proj_size(2)));
 }
+
+TEST_CASE("the weights of recurrent cells and layers are within 1 / sqrt(hidden_size), also without biases") {
+  manual_seed(8);
+  const auto check_range = [](const nn::Module& module, const Names& names) {
+    CHECK(module.named_parameters().keys() == names);
+    double largest = 0;
+    for (const Tensor& parameter : module.parameters()) {
+      CHECK(parameter.detach().abs().max().item<double>() <= 0.25);
+      largest = std::max(largest, parameter.detach().abs().max().item<double>());
+    }
+    CHECK(largest > 0.24);
+  };
+  check_range(*nn::GRUCell(3, 16), {"weight_ih", "weight_hh", "bias_ih", "bias_hh"});
+  check_range(*nn::LSTMCell(nn::LSTMCellOptions(3, 16).bias(false)), {"weight_ih", "weight_hh"});
+  check_range(*nn::RNN(nn::RNNOptions(3, 16).bias(false)), {"weight_ih_l0", "weight_hh_l0"});
+  check_range(*nn::LSTM(nn::LSTMOptions(3, 16).proj_size(2).bias(false)),
+              {"weight_ih_l0", "weight_hh_l0", "weight_hr_l0"});
+}
+
+TEST_CASE("the outputs of the last recurrent layer are not dropped") {
+  manual_seed(9);
+  const Tensor x = randn({5, 2, 3});
+  nn::GRU single(nn::GRUOptions(3, 40).dropout(0.5)), layers(nn::GRUOptions(3, 40).num_layers(2).dropout(1));
+  CHECK(std::get<0>(single(x)).equal(std::get<0>(single(x))));
+  // All inputs of the second layer are dropped, so that its outputs depend on its biases alone.
+  const Tensor y = std::get<0>(layers(x));
+  CHECK((y != 0).all().item<bool>());
+  CHECK(y.equal(std::get<0>(layers(randn({5, 2, 3})))));
+}
+
+TEST_CASE("states of sequences without a batch, and of both kinds of an LSTM") {
+  manual_seed(10);
+  nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true).proj_size(2));
+  const Tensor x = randn({5, 3}), h0 = randn({4, 2}), c0 = randn({4, 4});
+  const auto [output, state] = lstm(x, std::tuple(h0, c0));
+  const auto [batch_output, batch_state] = lstm(x.unsqueeze(1), std::tuple(h0.unsqueeze(1), c0.unsqueeze(1)));
+  CHECK(output.sizes() == Shape({5, 4}));
+  CHECK(output.allclose(batch_output.squeeze(1), 1e-5, 1e-6));
+  CHECK(std::get<0>(state).sizes() == Shape({4, 2}));
+  CHECK(std::get<1>(state).sizes() == Shape({4, 4}));
+  CHECK(std::get<0>(state).allclose(std::get<0>(batch_state).squeeze(1), 1e-5, 1e-6));
+  CHECK(std::get<1>(state).allclose(std::get<1>(batch_state).squeeze(1), 1e-5, 1e-6));
+  // A state that is left undefined is 0.
+  const auto [from_none, none_state] = lstm(x, std::tuple(Tensor(), c0));
+  CHECK(from_none.equal(std::get<0>(lstm(x, std::tuple(zeros({4, 2}), c0)))));
+  CHECK(std::get<0>(lstm(x)).equal(std::get<0>(lstm(x, std::tuple(zeros({4, 2}), zeros({4, 4}))))));
+  nn::LSTMCell cell(3, 4);
+  const auto [h, c] = cell(x, std::tuple(Tensor(), ones({5, 4})));
+  CHECK(h.equal(std::get<0>(cell(x, std::tuple(zeros({5, 4}), ones({5, 4}))))));
+  CHECK(c.equal(std::get<1>(cell(x, std::tuple(zeros({5, 4}), ones({5, 4}))))));
+}
+
+TEST_CASE("errors of recurrent layers and attention name both shapes") {
+  CHECK_THROWS_WITH(nn::LSTM(3, 4)(randn({5, 2, 3}), std::tuple(zeros({1, 2, 4}), zeros({1, 2, 5}))),
+                    contains("[lstm]") && contains("an initial cell state of shape (1, 2, 4) is needed for x of shape "
+                                                   "(5, 2, 3), got (1, 2, 5)"));
+  CHECK_THROWS_WITH(nn::GRU(3, 4)(randn({5, 3}), zeros({1, 1, 4})), contains("[gru]") && contains("(1, 4)"));
+  CHECK_THROWS_WITH(nn::RNN(3, 4)(randn({0, 3})), contains("[rnn]") && contains("no steps"));
+  CHECK_THROWS_WITH(nn::RNNCell(3, 4)(randn({2, 5})), contains("[rnn_cell]") && contains("(2, 5)") && contains("3"));
+  CHECK_THROWS_WITH(nn::GRUCell(3, 4)(randn({2, 3}), zeros({2, 3})), contains("[gru_cell]") && contains("(2, 4)"));
+  CHECK_THROWS_WITH(nn::LSTMCell(3, 4)(randn({1, 1, 3})), contains("[lstm_cell]") && contains("(1, 1, 3)"));
+  nn::MultiheadAttention attention(4, 2);
+  const Tensor x = randn({3, 5, 4}), none;
+  CHECK_THROWS_WITH(attention(x, x, x, none, true, zeros({3, 5})), contains("(3, 5) is neither (3, 3) nor (10, 3, 3)"));
+  CHECK_THROWS_WITH(attention(x, x, x, zeros({3, 5})), contains("key_padding_mask of shape (3, 5) is not (5, 3)"));
+  CHECK_THROWS_WITH(attention(x, x, x, none, true, zeros({3, 3}, kLong)), contains("attn_mask must be boolean"));
+  CHECK_THROWS_WITH(attention(x, x, x, zeros({5, 3}, kLong)), contains("key_padding_mask must be boolean"));
+}
+
+TEST_CASE("attention masks may differ between samples and heads, and are added to one another") {
+  manual_seed(11);
+  const int64_t batch = 2, heads = 3, queries = 4, keys = 5;
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(6, heads).batch_first(true));
+  const Tensor q = randn({batch, queries, 6}), k = randn({batch, keys, 6}), none;
+  const Tensor mask = randn({batch * heads, queries, keys}), padding = randn({batch, keys});
+  const auto [output, weights] = attention(q, k, k, padding, true, mask, false);
+  CHECK(weights.sizes() == Shape({batch, heads, queries, keys}));
+  const auto [plain, plain_weights] = attention(q, k, k, none, true, none, false);
+  // Numbers that are added to scores multiply their exponentials.
+  const Tensor raised =
+      plain_weights * mask.reshape({batch, heads, queries, keys}).exp() * padding.reshape({batch, 1, 1, keys}).exp();
+  CHECK(weights.allclose(raised / raised.sum(-1, true), 1e-4, 1e-5));
+  CHECK(std::get<1>(attention(q, k, k, padding, true, mask)).allclose(weights.mean(1), 1e-5, 1e-6));
+  CHECK(std::get<0>(attention(q, k, k, padding, false, mask)).allclose(output, 1e-4, 1e-5));
+
+  // One sample without a batch.
+  const Tensor own = mask.narrow(0, heads, heads);
+  const auto [single, single_weights] = attention(q[1], k[1], k[1], padding[1], true, own, false);
+  CHECK(single.allclose(output[1], 1e-4, 1e-5));
+  CHECK(single_weights.allclose(weights[1], 1e-4, 1e-5));
+  CHECK(std::get<0>(attention(q[1], k[1], k[1], none, false, own)).sizes() == Shape({queries, 6}));
+}
+
+TEST_CASE("keys that are appended to attention are not masked") {
+  manual_seed(12);
+  const Tensor q = randn({4, 2, 6}), k = randn({5, 2, 6}), none;
+  for (const bool bias : {false, true})
+    for (const bool zero : {false, true}) {
+      nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(6, 2).add_bias_kv(bias).add_zero_attn(zero));
+      const auto [output, weights] = attention(q, k, k, ones({2, 5}, kBool).logical_not(), true, none);
+      CHECK(weights.sizes() == Shape({2, 4, 5 + bias + zero}));
+      CHECK(std::get<0>(attention(q, k, k, none, false)).allclose(output, 1e-4, 1e-5));
+      CHECK(std::get<0>(attention(k, k, k, none, false)).allclose(std::get<0>(attention(k, k, k)), 1e-4, 1e-5));
+      if (!bias && !zero) continue;
+      const Tensor masked = std::get<1>(attention(q, k, k, ones({2, 5}, kBool), true, none));
+      CHECK(masked.narrow(-1, 0, 5).detach().equal(zeros({2, 4, 5})));
+      CHECK(masked.sum(-1).detach().allclose(ones({2, 4})));
+    }
+}
+
+TEST_CASE("attention drops weights in training only, whether or not it returns them") {
+  manual_seed(13);
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(6, 2).dropout(1));
+  nn::init::ones_(attention->out_proj->bias);
+  const Tensor x = randn({4, 2, 6}), other = randn({4, 2, 6}), none;
+  const auto [output, weights] = attention(x, x, x);
+  CHECK(output.detach().equal(ones({4, 2, 6})));
+  CHECK(weights.detach().equal(zeros({2, 4, 4})));
+  CHECK(std::get<0>(attention(x, x, x, none, false)).detach().equal(ones({4, 2, 6})));
+  CHECK(std::get<0>(attention(x, other, other, none, false)).detach().equal(ones({4, 2, 6})));
+  attention->eval();
+  CHECK_FALSE(std::get<0>(attention(x, x, x)).detach().equal(ones({4, 2, 6})));
+  CHECK_FALSE(std::get<0>(attention(x, x, x, none, false)).detach().equal(ones({4, 2, 6})));
+  CHECK_FALSE(std::get<0>(attention(x, other, other, none, false)).detach().equal(ones({4, 2, 6})));
+}
+
+TEST_CASE("attention registers the weights that its options ask for") {
+  const auto names = [](const nn::MultiheadAttentionOptions& options) {
+    return nn::MultiheadAttention(options)->named_parameters().keys();
+  };
+  const Names separate = {"q_proj_weight", "k_proj_weight",   "v_proj_weight",
+                          "in_proj_bias",  "out_proj.weight", "out_proj.bias"};
+  CHECK(names(nn::MultiheadAttentionOptions(4, 2).kdim(3)) == separate);
+  CHECK(names(nn::MultiheadAttentionOptions(4, 2).vdim(3)) == separate);
+  CHECK(names(nn::MultiheadAttentionOptions(4, 2).kdim(4).vdim(4).bias(false)) ==
+        Names{"in_proj_weight", "out_proj.weight"});
+  CHECK(names(nn::MultiheadAttentionOptions(4, 2).add_bias_kv(true)) ==
+        Names{"in_proj_weight", "in_proj_bias", "bias_k", "bias_v", "out_proj.weight", "out_proj.bias"});
+  manual_seed(14);
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(40, 2).add_bias_kv(true));
+  nn::init::ones_(attention->in_proj_bias), nn::init::ones_(attention->out_proj->bias);
+  attention->reset_parameters();
+  CHECK(attention->in_proj_bias.detach().equal(zeros({120})));
+  CHECK(attention->out_proj->bias.detach().equal(zeros({40})));
+  CHECK(attention->in_proj_weight.detach().abs().max().item<double>() == Approx(std::sqrt(6.0 / 160)).epsilon(0.01));
+  for (const Tensor& bias : {attention->bias_k, attention->bias_v}) CHECK(bias.detach().abs().max().item<double>() < 1);
+}
+
+TEST_CASE("the layers of a Transformer drop and mask where their formulas say") {
+  manual_seed(15);
+  nn::TransformerEncoderLayer layer(nn::TransformerEncoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
+  const Tensor x = randn({4, 2, 8}), later = nn::TransformerImpl::generate_square_subsequent_mask(4), none;
+  Tensor hidden = zeros({2, 4}, kBool);
+  hidden[1][3].fill_(true);
+  const Tensor own = layer->norm1(x + std::get<0>(layer->self_attn(x, x, x, hidden, false, later)));
+  const Tensor wanted = layer->norm2(own + layer->linear2(relu(layer->linear1(own))));
+  CHECK(layer(x, later, hidden).allclose(wanted, 1e-5, 1e-5));
+  nn::TransformerEncoder stack(layer, 2);
+  CHECK(stack(x, later, hidden).allclose(layer(layer(x, later, hidden), later, hidden), 1e-5, 1e-5));
+  // Each dropout alone: what it drops does not reach the result.
+  const auto with = [&](nn::Dropout& dropout) {
+    dropout->options.p(1);
+    const Tensor y = layer(x);
+    dropout->options.p(0);
+    return y;
+  };
+  const Tensor attended = layer->norm1(x + std::get<0>(layer->self_attn(x, x, x, none, false)));
+  CHECK(
+      with(layer->dropout1)
+          .allclose(layer->norm2(layer->norm1(x) + layer->linear2(relu(layer->linear1(layer->norm1(x))))), 1e-5, 1e-5));
+  CHECK(with(layer->dropout2).allclose(layer->norm2(attended), 1e-5, 1e-5));
+  CHECK(with(layer->dropout).allclose(layer->norm2(attended + layer->linear2->bias), 1e-5, 1e-5));
+
+  nn::TransformerDecoderLayer decoder(nn::TransformerDecoderLayerOptions(8, 2).dim_feedforward(16).dropout(0));
+  const Tensor memory = randn({5, 2, 8}), memory_mask = randn({4, 5});
+  Tensor memory_hidden = zeros({2, 5}, kBool);
+  memory_hidden[0][0].fill_(true);
+  const Tensor first = decoder->norm1(x + std::get<0>(decoder->self_attn(x, x, x, hidden, false, later)));
+  const Tensor second = decoder->norm2(
+      first + std::get<0>(decoder->multihead_attn(first, memory, memory, memory_hidden, false, memory_mask)));
+  const Tensor third = decoder->norm3(second + decoder->linear2(relu(decoder->linear1(second))));
+  CHECK(decoder(x, memory, later, memory_mask, hidden, memory_hidden).allclose(third, 1e-5, 1e-5));
+  nn::LayerNorm norm(nn::LayerNormOptions({8}));
+  nn::init::constant_(norm->bias, 2);
+  nn::TransformerDecoder decoders(nn::TransformerDecoderOptions(decoder, 2).norm(nn::AnyModule(norm)));
+  const auto run = [&](const Tensor& y) { return decoder(y, memory, later, memory_mask, hidden, memory_hidden); };
+  CHECK(decoders(x, memory, later, memory_mask, hidden, memory_hidden).allclose(norm(run(run(x))), 1e-5, 1e-5));
+  const auto dropped = [&](nn::Dropout& dropout) {
+    dropout->options.p(1);
+    const Tensor y = decoder(x, memory);
+    dropout->options.p(0);
+    return y;
+  };
+  const Tensor a = decoder->norm1(x + std::get<0>(decoder->self_attn(x, x, x)));
+  const Tensor b = decoder->norm2(a + std::get<0>(decoder->multihead_attn(a, memory, memory)));
+  CHECK(dropped(decoder->dropout3).allclose(decoder->norm3(b), 1e-5, 1e-5));
+  CHECK(dropped(decoder->dropout).allclose(decoder->norm3(b + decoder->linear2->bias), 1e-5, 1e-5));
+  const Tensor c = decoder->norm2(a);
+  CHECK(
+      dropped(decoder->dropout2).allclose(decoder->norm3(c + decoder->linear2(relu(decoder->linear1(c)))), 1e-5, 1e-5));
+}
+
+TEST_CASE("the options of a Transformer reach its layers") {
+  nn::Transformer model(nn::TransformerOptions(8, 4, 2, 3).dim_feedforward(20).dropout(0.25));
+  const auto encoder = model->encoder.get<nn::TransformerEncoder>();
+  const auto decoder = model->decoder.get<nn::TransformerDecoder>();
+  CHECK(encoder->layers->size() == 2);
+  CHECK(decoder->layers->size() == 3);
+  const auto check_layer = [](auto& layer) {
+    CHECK(layer.self_attn->options.num_heads() == 4);
+    CHECK(layer.self_attn->options.dropout() == 0.25);
+    CHECK(layer.linear1->weight.sizes() == Shape({20, 8}));
+    CHECK(layer.linear2->weight.sizes() == Shape({8, 20}));
+    for (const nn::Dropout& dropout : {layer.dropout, layer.dropout1, layer.dropout2})
+      CHECK(dropout->options.p() == 0.25);
+  };
+  check_layer(encoder->layers->template at<nn::TransformerEncoderLayer>(1));
+  auto& last = decoder->layers->template at<nn::TransformerDecoderLayer>(2);
+  check_layer(last);
+  CHECK(last.multihead_attn->options.dropout() == 0.25);
+  CHECK(last.dropout3->options.p() == 0.25);
+  // Matrices are drawn from a range that depends on their sizes, vectors keep the values of their layers.
+  CHECK(last.linear1->weight.detach().abs().max().item<double>() == Approx(std::sqrt(6.0 / 28)).epsilon(0.1));
+  CHECK(last.norm3->weight.detach().equal(ones({8})));
+  model->eval();
+  const Tensor x = randn({3, 2, 8}), later = nn::TransformerImpl::generate_square_subsequent_mask(3), none;
+  Tensor hidden = zeros({2, 3}, kBool);
+  hidden[0][2].fill_(true);
+  const Tensor y = model(x, x + 1, later, later, later, hidden, hidden, hidden);
+  CHECK(y.equal(decoder(x + 1, encoder(x, later, hidden), later, later, hidden, hidden)));
+  CHECK(model(x, x + 1, none, none, none, none, hidden).equal(decoder(x + 1, encoder(x), none, none, hidden)));
+  CHECK(model(x, x + 1, none, none, later).equal(decoder(x + 1, encoder(x), none, later)));
+}

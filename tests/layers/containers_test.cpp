@@ -216,3 +216,94 @@ TEST_CASE("apply takes modules by reference, by pointer and with their names") {
   net->apply([&](const std::shared_ptr<nn::Module>& module) { seen.push_back(module.get()); });
   CHECK(seen == std::vector<const nn::Module*>{net.get(), net->ptr(0).get(), net->ptr(1).get()});
 }
+
+TEST_CASE("parts of a Sequential that are recomputed may touch but not overlap") {
+  nn::Sequential net;
+  for (int i = 0; i < 8; ++i) net->push_back(nn::Linear(3, 3));
+  net->push_back(nn::Tanh());
+  const Tensor x = randn({2, 3});
+  const Tensor wanted = net(x);
+  const TensorList gradients = autograd::grad({wanted.sum()}, net->parameters());
+  using Part = std::pair<size_t, size_t>;
+  for (const Part& part : {Part{0, 1}, {0, 2}, {4, 5}, {4, 6}, {7, 8}, {7, 9}}) {
+    net->keep_all();
+    net->recompute_part(6, 7), net->recompute_part(2, 4);
+    net->recompute_part(part.first, part.second);
+    const Tensor y = net(x);
+    CHECK(y.equal(wanted));
+    const TensorList again = autograd::grad({y.sum()}, net->parameters());
+    for (size_t i = 0; i < again.size(); ++i) CHECK(again[i].equal(gradients[i]));
+    CHECK_THROWS_AS(net->recompute_part(part.first, part.second), ValueError);
+  }
+  net->keep_all();
+  net->recompute_part(6, 7), net->recompute_part(2, 4);
+  for (const Part& part :
+       {Part{2, 4}, {2, 3}, {3, 4}, {1, 3}, {3, 5}, {1, 5}, {0, 9}, {5, 7}, {6, 8}, {5, 8}, {6, 7}}) {
+    CAPTURE(part.first, part.second);
+    CHECK_THROWS_WITH(net->recompute_part(part.first, part.second), contains("overlap"));
+  }
+  CHECK_THROWS_AS(net->recompute_part(8, 10), IndexError);
+  CHECK_THROWS_AS(net->recompute_part(5, 5), ValueError);
+  CHECK_THROWS_AS(net->recompute_part(5, 4), ValueError);
+  // A clone keeps all activations.
+  const auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone());
+  CHECK_NOTHROW(copy->recompute_part(0, 9));
+  CHECK(copy->forward(x).equal(wanted));
+}
+
+TEST_CASE("modules are inserted into a ModuleList at any position, under the names of their positions") {
+  for (size_t position = 0; position <= 3; ++position) {
+    nn::ModuleList list(nn::Linear(1, 1), nn::Linear(2, 2), nn::Linear(3, 3));
+    list->insert(position, nn::Linear(9, 9));
+    std::vector<int64_t> sizes = {1, 2, 3}, found;
+    sizes.insert(sizes.begin() + static_cast<std::ptrdiff_t>(position), 9);
+    for (size_t i = 0; i < list->size(); ++i) found.push_back(list->at<nn::Linear>(i).options.in_features());
+    CHECK(found == sizes);
+    CHECK(list->named_children().keys() == Names{"0", "1", "2", "3"});
+    for (size_t i = 0; i < 4; ++i) {
+      CHECK(list->named_children()[i].value() == list->ptr(i));
+      CHECK(list->ptr(i)->path() == std::to_string(i));
+    }
+  }
+  nn::ModuleList list{nn::ReLU()};
+  CHECK_THROWS_WITH(list->insert(2, nn::ReLU()), contains("position 2") && contains("ModuleList of 1"));
+  CHECK_THROWS_WITH(list->ptr(1), contains("index 1") && contains("ModuleList of 1"));
+  CHECK_THROWS_WITH(list->insert(0, std::shared_ptr<nn::Module>()), contains("null"));
+  CHECK(list->size() == 1);
+}
+
+TEST_CASE("messages and prints of containers name what they hold") {
+  CHECK_THROWS_WITH(nn::ParameterList(ones({1}))[1], contains("index 1") && contains("ParameterList of 1"));
+  CHECK_THROWS_WITH(nn::AnyModule().ptr(), contains("empty"));
+  CHECK_THROWS_WITH(nn::Sequential(nn::ReLU(), nn::ReLU())->forward(ones({1}), ones({1})),
+                    contains("ReLU") && contains("takes 1 arguments") && contains("got 2"));
+  nn::ParameterDict dict;
+  dict->insert("scalar", ones({}));
+  dict->insert("matrix", ones({2, 3}, kDouble));
+  CHECK(printed(dict) ==
+        "gradus::nn::ParameterDict(\n"
+        "(scalar): Parameter containing: [Float of size []]\n"
+        "(matrix): Parameter containing: [Double of size [2, 3]]\n)");
+}
+
+TEST_CASE("clones of containers have the mode, names and gradients' flags of their originals") {
+  nn::Sequential net({{"in", nn::Linear(2, 2)}, {"out", nn::Dropout(0.5)}});
+  net->eval();
+  net->at<nn::Linear>(0).bias.set_requires_grad(false);
+  const auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone());
+  CHECK(copy->size() == 2);
+  CHECK(copy->named_children().keys() == Names{"in", "out"});
+  CHECK_FALSE(copy->is_training());
+  CHECK_FALSE(copy->ptr(1)->is_training());
+  CHECK_FALSE(copy->at<nn::Linear>(0).bias.requires_grad());
+  nn::ParameterList list(randn({2}, requires_grad()), randn({3}));
+  list->eval();
+  const auto list_copy = std::dynamic_pointer_cast<nn::ParameterListImpl>(list->clone());
+  CHECK(list_copy->size() == 2);
+  CHECK_FALSE(list_copy->is_training());
+  for (size_t i = 0; i < 2; ++i) {
+    CHECK((*list_copy)[i].equal(list[i]));
+    CHECK((*list_copy)[i].requires_grad() == list[i].requires_grad());
+    CHECK_FALSE((*list_copy)[i].is_same(list[i]));
+  }
+}

@@ -1,4 +1,5 @@
 // State dicts, and modules in safetensors files.
+#include <gradus/autograd/archive.h>
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/io/safetensors.h>
 #include <gradus/layers/layers.h>
@@ -199,4 +200,89 @@ TEST_CASE("load_state_dict: states from before num_batches_tracked load strictly
     Tensor count = register_buffer("num_batches_tracked", zeros({}, kLong));
   };
   CHECK_THROWS_AS(std::make_shared<CounterImpl>()->load_state_dict(nn::StateDict()), ValueError);
+}
+
+TEST_CASE("only tensors of the same elements in the same order are tied in a file") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("views.safetensors");
+  const Tensor whole = arange(0, 16, kFloat).view({4, 4}), apart = zeros({4, 4});
+  struct ViewsImpl : nn::Module {};
+  const auto stored = [&](const Tensor& a, const Tensor& b) {
+    const auto module = std::make_shared<ViewsImpl>();
+    module->register_buffer("a", a), module->register_buffer("b", b);
+    save_safetensors(*module, path);
+    const io::Safetensors file = io::load_safetensors_with_metadata(path);
+    const auto loaded = std::make_shared<ViewsImpl>();
+    loaded->register_buffer("a", zeros(a.sizes(), a.dtype())),
+        loaded->register_buffer("b", zeros(b.sizes(), b.dtype()));
+    load_safetensors(*loaded, path);
+    CHECK(loaded->named_buffers()["a"].equal(a));
+    CHECK(loaded->named_buffers()["b"].equal(b));
+    return file.tensors.size();
+  };
+  CHECK(stored(whole, whole) == 1);
+  CHECK(stored(whole, whole.view({4, 4})) == 1);
+  CHECK(stored(whole, whole.t()) == 2);
+  CHECK(stored(whole, whole.view({2, 8})) == 2);
+  CHECK(stored(whole[0], whole[1]) == 2);
+  CHECK(stored(whole.narrow(0, 0, 2), whole) == 2);
+  CHECK(stored(whole, apart) == 2);
+  CHECK(stored(zeros({0}), zeros({0})) == 2);
+  CHECK(stored(whole.narrow(0, 0, 0), whole.narrow(0, 0, 0)) == 2);
+}
+
+TEST_CASE("a state lacks a tensor unless it has another name of the same tensor") {
+  const Tensor whole = ones({4, 4});
+  struct ViewsImpl : nn::Module {};
+  const auto missing = [&](const Tensor& a, const Tensor& b) {
+    const auto module = std::make_shared<ViewsImpl>();
+    module->register_buffer("a", a), module->register_buffer("b", b);
+    return module->load_state_dict({{"a", zeros(a.sizes(), a.dtype())}}, false).missing_keys;
+  };
+  CHECK(missing(whole, whole).empty());
+  CHECK(missing(whole, whole.view({4, 4})).empty());
+  CHECK(missing(whole, whole.t()) == Names{"b"});
+  CHECK(missing(whole, whole.view({2, 8})) == Names{"b"});
+  CHECK(missing(whole[0], whole[1]) == Names{"b"});
+  CHECK(missing(whole[0], whole[0].clone()) == Names{"b"});
+}
+
+TEST_CASE("the message about a state lists every key and all sizes, and undefined tensors") {
+  nn::Sequential net(nn::Linear(2, 3), nn::Linear(3, 1));
+  nn::StateDict state = net->state_dict();
+  state.erase("0.bias"), state.erase("1.bias");
+  state.insert("x", ones({1})), state.insert("y", ones({1}));
+  CHECK_THROWS_WITH(net->load_state_dict(state),
+                    contains("the state does not fit gradus::nn::SequentialImpl:\n  missing keys: '0.bias', '1.bias'\n"
+                             "  unexpected keys: 'x', 'y'\n(strict = false"));
+  state["0.weight"] = Tensor();
+  state["1.weight"] = ones({3});
+  CHECK_THROWS_WITH(net->load_state_dict(state),
+                    contains("missing keys: '0.bias', '1.bias'") &&
+                        contains("'0.weight': the state has no tensor, the module (3, 2)") &&
+                        contains("'1.weight': the state has (3,), the module (1, 3)"));
+  CHECK_THROWS_WITH(net->load_state_dict(state, false), !contains("missing"));
+}
+
+TEST_CASE("a module is a part of an archive") {
+  const test::TemporaryDirectory directory;
+  const std::string path = directory.file("parts.safetensors");
+  Tied net;
+  nn::Linear other(3, 3);
+  serialize::OutputArchive all, part, second;
+  net->save(part), other->save(second);
+  all.write("net", part), all.write("network", second);
+  all.save_to(path);
+  serialize::InputArchive archive, inner;
+  archive.load_from(path);
+  REQUIRE(archive.try_read("net", inner));
+  Tied loaded;
+  loaded->load(inner);
+  CHECK(loaded->decoder->weight.equal(net->decoder->weight));
+  CHECK(loaded->encoder->bias.equal(net->encoder->bias));
+  nn::Sequential untied({{"encoder", nn::Linear(3, 3)}, {"decoder", nn::Linear(3, 3)}});
+  untied->load(inner);
+  CHECK(untied->at<nn::Linear>(0).weight.equal(net->encoder->weight));
+  CHECK(untied->at<nn::Linear>(1).weight.equal(net->encoder->weight));
+  CHECK_THROWS_AS(other->load(inner), ValueError);
 }

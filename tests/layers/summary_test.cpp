@@ -117,3 +117,59 @@ TEST_CASE("a tied parameter counts once, and a summary prints as a table") {
         "  1      ReLU        (1, 100)               0              0\n"
         "parameters: 10,100 (39.5 KiB), trainable 10,100; buffers: 0; multiply-adds: 20,000\n");
 }
+
+TEST_CASE("a summary lists deep layers, several outputs and all buffers") {
+  struct PairImpl : nn::Module {
+    nn::LSTM lstm = register_module("lstm", nn::LSTM(3, 4));
+    std::tuple<Tensor, Tensor> forward(const Tensor& x) {
+      const auto [output, state] = lstm(x);
+      return {output, Tensor()};
+    }
+  };
+  nn::ModuleHolder<PairImpl> pair;
+  const nn::ModelSummary two = gradus::summary(pair, {5, 2, 3});
+  CHECK(two.layers[0].output_shapes == std::vector<Shape>{{5, 2, 4}, {}});
+  CHECK(layer(two, "lstm").output_shapes == std::vector<Shape>{{5, 2, 4}, {1, 2, 4}, {1, 2, 4}});
+
+  nn::Sequential block({{"block", nn::Sequential(nn::BatchNorm1d(3), nn::Linear(3, 2))}}), net({{"net", block}});
+  net->to(kDouble);
+  const nn::ModelSummary summary = gradus::summary(net, {4, 3});  // zeros of the parameters' type
+  CHECK(summary.buffers == 3 + 3 + 1);
+  CHECK(summary.parameters == 6 + 8);
+  CHECK(summary.parameter_bytes == 8 * 14);
+  CHECK(layer(summary, "net.block.1").depth == 3);
+  CHECK(layer(summary, "net.block.1").parameters == 8);
+  CHECK(summary.layers[0].calls == 1);
+  std::ostringstream text;
+  text << summary << two;
+  CHECK(text.str() ==
+        "Layer      Type         Output shape  Parameters  Multiply-adds\n"
+        "(model)    Sequential   (4, 2)                 0              0\n"
+        "  net      Sequential   (4, 2)                 0              0\n"
+        "    block  Sequential   (4, 2)                 0              0\n"
+        "      0    BatchNorm1d  (4, 3)                 6              0\n"
+        "      1    Linear       (4, 2)                 8             24\n"
+        "parameters: 14 (112 B), trainable 14; buffers: 7; multiply-adds: 24\n"
+        "Layer    Type  Output shape                     Parameters  Multiply-adds\n"
+        "(model)  Pair  (5, 2, 4), ()                             0              0\n"
+        "  lstm   LSTM  (5, 2, 4), (1, 2, 4), (1, 2, 4)         144          1,120\n"
+        "parameters: 144 (576 B), trainable 144; buffers: 0; multiply-adds: 1,120\n");
+  CHECK_THROWS_AS(gradus::summary(net, {4, 3}, kFloat), DTypeError);
+  CHECK(layer(gradus::summary(nn::Sequential(nn::Embedding(10, 2)), {4, 3}, kLong), "0").output_shapes ==
+        std::vector<Shape>{{4, 3, 2}});
+}
+
+TEST_CASE("the numbers of a summary have commas between groups of three digits") {
+  for (const auto& [number, text] : {std::pair<int64_t, const char*>{0, "0"},
+                                     {999, "999"},
+                                     {1000, "1,000"},
+                                     {12345, "12,345"},
+                                     {999'999, "999,999"},
+                                     {1'234'567, "1,234,567"}}) {
+    nn::ModelSummary summary;
+    summary.parameters = number;
+    std::ostringstream stream;
+    stream << summary;
+    CHECK_THAT(stream.str(), contains("\nparameters: " + std::string(text) + " ("));
+  }
+}

@@ -4,6 +4,8 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/layers/printed.h>
 
+#include <functional>
+
 using namespace gradus;
 using gradus::test::printed;
 using test::contains;
@@ -455,4 +457,151 @@ TEST_CASE("deeply nested modules do not overflow the stack") {
   CHECK(watched.lock()->path().size() == depth * (std::string("inner.").size()) - 1);
   net.reset();
   CHECK(watched.expired());
+}
+
+TEST_CASE("every kind of apply visits the modules in order, with their names") {
+  Net net;
+  const nn::Module& fixed = *net;
+  const Names wanted = net->named_modules("net").keys();
+  Names names, by_pointer, by_reference;
+  size_t modules = 0, pointers = 0;
+  fixed.apply([&](const std::string& name, const nn::Module&) { names.push_back(name); }, "net");
+  CHECK(names == wanted);
+  net->apply([&](const std::string& name, nn::Module&) { by_reference.push_back(name); }, "net");
+  CHECK(by_reference == wanted);
+  net->apply([&](const std::string& name, const std::shared_ptr<nn::Module>&) { by_pointer.push_back(name); }, "net");
+  CHECK(by_pointer == wanted);
+  fixed.apply([&](const nn::Module& module) { CHECK(&module == net->modules()[modules++].get()); });
+  CHECK(modules == 10);
+  net->apply([&](const std::shared_ptr<nn::Module>& module) { CHECK(module == net->modules()[pointers++]); });
+  CHECK(pointers == 10);
+  CHECK(net->named_modules("net").keys().front() == "net");
+  CHECK(net->named_modules("net", false).size() == 9);
+}
+
+TEST_CASE("a module that is registered under several names has the first, at any depth") {
+  nn::Linear shared(1, 1), last(2, 2);
+  nn::Sequential inner({{"a", shared}, {"b", last}});
+  nn::ModuleDict net({{"x", shared}, {"y", inner}, {"z", shared}, {"w", nn::ReLU()}});
+  CHECK(net->named_modules().keys() == Names{"", "x", "y", "y.b", "w"});
+  CHECK(net->named_parameters().keys() == Names{"x.weight", "x.bias", "y.b.weight", "y.b.bias"});
+  CHECK(net->state_dict().size() == 8);
+  CHECK(shared->path() == "y.a");  // its first parent
+  net->unregister_module("x");
+  CHECK(shared->path() == "y.a");
+  inner->unregister_module("a");
+  CHECK(shared->path().empty());
+  CHECK(net->named_modules().keys() == Names{"", "y", "y.b", "z", "w"});
+}
+
+TEST_CASE("a clone has all buffers and parameters, also undefined ones, and a copy on the device that is asked for") {
+  struct BuffersImpl : nn::Cloneable<BuffersImpl> {
+    BuffersImpl() { BuffersImpl::reset(); }
+    void reset() override {
+      none = register_parameter("none", Tensor());
+      first = register_parameter("first", zeros({2}));
+      no_buffer = register_buffer("no_buffer", Tensor());
+      one = register_buffer("one", zeros({1})), two = register_buffer("two", zeros({2}, kLong));
+      last = register_parameter("last", zeros({3}), false);
+    }
+    Tensor none, first, last, no_buffer, one, two;
+  };
+  auto module = std::make_shared<BuffersImpl>();
+  for (const Tensor& tensor : {module->first, module->last, module->one, module->two}) nn::init::constant_(tensor, 7);
+  for (const bool with_device : {false, true}) {
+    const auto copy =
+        std::dynamic_pointer_cast<BuffersImpl>(with_device ? module->clone(Device("cpu")) : module->clone());
+    CHECK_FALSE(copy->none.defined());
+    CHECK_FALSE(copy->no_buffer.defined());
+    CHECK(copy->first.requires_grad());
+    CHECK_FALSE(copy->last.requires_grad());
+    using Pair = std::pair<Tensor, Tensor>;
+    for (const auto& [ours, theirs] : {Pair{copy->first, module->first},
+                                       {copy->last, module->last},
+                                       {copy->one, module->one},
+                                       {copy->two, module->two}}) {
+      CHECK(ours.equal(theirs));
+      CHECK(ours.data_ptr() != theirs.data_ptr());
+    }
+  }
+  module->register_buffer("late", zeros({1}));
+  CHECK_THROWS_WITH(module->clone(), contains("registered 3 parameters, 3 buffers and 0 modules") &&
+                                         contains("the original has 3, 4 and 0"));
+}
+
+TEST_CASE("conversions that change nothing keep the data, and others convert gradients, too") {
+  nn::Conv2d conv(2, 3, 3);
+  conv(ones({1, 2, 4, 4})).sum().backward();
+  const void* data = conv->weight.data_ptr();
+  const void* gradient = conv->weight.grad().data_ptr();
+  conv->to(kFloat), conv->to(Device("cpu")), conv->to(kCPU, kFloat), conv->to(MemoryFormat::contiguous);
+  CHECK(conv->weight.data_ptr() == data);
+  CHECK(conv->weight.grad().data_ptr() == gradient);
+  conv->to(MemoryFormat::channels_last);
+  CHECK(conv->weight.array().is_channels_last());
+  CHECK(conv->weight.grad().array().is_channels_last());
+  CHECK(conv->bias.grad().equal(full({3}, 4.0)));
+  CHECK_NOTHROW(nn::Conv1d(2, 3, 3)->to(MemoryFormat::channels_last));
+  CHECK_THROWS_WITH(conv->to(kInt), contains("floating") && contains("int32"));
+  conv->to(kHalf);
+  CHECK(conv->weight.grad().dtype() == kHalf);
+}
+
+TEST_CASE("copies and assignments share tensors and children, but no hooks and no place in a parent") {
+  struct Part : nn::Module {
+    using Module::Module;
+  };
+  nn::Linear fc(2, 2);
+  Part original("Original");
+  original.register_module("fc", fc);
+  const Tensor weight = original.register_parameter("weight", ones({1})),
+               mean = original.register_buffer("mean", ones({1}));
+  original.register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
+  original.eval();
+  Part copied(original), assigned("Other");
+  assigned.register_module("old", nn::ReLU());
+  const auto old = assigned.children()[0];
+  CHECK(old->path() == "old");
+  assigned = original;
+  CHECK(old->path().empty());
+  for (const nn::Module* copy : std::initializer_list<const nn::Module*>{&copied, &assigned}) {
+    CHECK(copy->name() == "Original");
+    CHECK_FALSE(copy->is_training());
+    CHECK_FALSE(copy->has_hooks());
+    CHECK(copy->named_parameters(false)["weight"].is_same(weight));
+    CHECK(copy->named_buffers(false)["mean"].is_same(mean));
+    CHECK(copy->children()[0] == fc.ptr());
+  }
+  const Part& self = assigned;
+  assigned = self;
+  CHECK(assigned.children().size() == 1);
+  CHECK(fc->path() == "fc");
+  const Part moved(std::move(original));
+  CHECK(moved.name() == "Original");
+  CHECK_FALSE(moved.is_training());
+  CHECK(moved.has_hooks());
+  CHECK(moved.named_parameters().keys() == Names{"weight", "fc.weight", "fc.bias"});
+  CHECK(moved.named_buffers().keys() == Names{"mean"});
+  CHECK(fc->path() == "fc");
+}
+
+TEST_CASE("names of modules, parameters and buffers must differ, whichever is registered first") {
+  const auto parameter = [](nn::Module& module) { module.register_parameter("x", ones({1})); };
+  const auto buffer = [](nn::Module& module) { module.register_buffer("x", ones({1})); };
+  const auto child = [](nn::Module& module) { module.register_module("x", nn::ReLU()); };
+  const std::vector<std::function<void(nn::Module&)>> registrations = {parameter, buffer, child};
+  for (const auto& first : registrations)
+    for (const auto& second : registrations) {
+      nn::Module module;
+      first(module);
+      CHECK_THROWS_WITH(second(module), contains("'x'"));
+    }
+  nn::Module module("Mine");
+  CHECK_THROWS_WITH(module.register_module("", nn::ReLU()), contains("Submodule of Mine") && contains("not empty"));
+  CHECK_THROWS_WITH(module.register_buffer("a.b", Tensor()), contains("Buffer name 'a.b' of Mine"));
+  const auto root = std::make_shared<nn::Module>(), middle = std::make_shared<nn::Module>(),
+             leaf = std::make_shared<nn::Module>();
+  root->register_module("middle", middle), middle->register_module("leaf", leaf);
+  for (const auto& above : {root, middle, leaf})
+    CHECK_THROWS_WITH(leaf->register_module("up", above), contains("contains it"));
 }

@@ -235,3 +235,83 @@ TEST_CASE("ids of hooks are unique across kinds, tensors and modules") {
   shift(x).backward();
   CHECK(calls == 100 + 1000 + 2 + 2);  // the hooks of x run twice
 }
+
+TEST_CASE("hooks of each kind are removed alone, and recomputation is state of its own") {
+  const auto add = [](nn::Module& module, int kind) {
+    if (kind == 0) return module.register_forward_pre_hook([](nn::Module&, TensorList&) {});
+    if (kind == 1) return module.register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});
+    return module.register_backward_hook([](nn::Module&, TensorList&, const TensorList&) {});
+  };
+  for (int kept = 0; kept < 3; ++kept)
+    for (int removed = 0; removed < 3; ++removed) {
+      Shift shift;
+      const unsigned first = add(*shift, kept), second = add(*shift, removed);
+      shift->remove_hook(second);
+      CHECK(shift->has_hooks());
+      CHECK_THROWS_WITH(shift->remove_hook(second), contains("ShiftImpl") && contains(std::to_string(second)));
+      shift->remove_hook(first);
+      CHECK_FALSE(shift->has_hooks());
+    }
+  Shift shift;
+  CHECK_FALSE(shift->is_recomputed());
+  shift->recompute(false);
+  CHECK_FALSE(shift->has_hooks());
+  const unsigned id = add(*shift, 1);
+  CHECK_FALSE(shift->is_recomputed());
+  shift->recompute();
+  CHECK(shift->is_recomputed());
+  shift->remove_hook(id);
+  CHECK(shift->is_recomputed());
+  shift->recompute(false);
+  CHECK_FALSE(shift->is_recomputed());
+  CHECK_FALSE(shift->has_hooks());
+  CHECK_THROWS_WITH(shift->register_forward_pre_hook(nullptr), contains("function"));
+  CHECK_THROWS_WITH(shift->register_backward_hook(nullptr), contains("function"));
+}
+
+TEST_CASE("backward hooks see undefined and integral tensors, and outputs that need no gradient") {
+  struct MixedImpl : nn::Module {
+    std::tuple<Tensor, Tensor, Tensor> forward(const Tensor& x, const Tensor& none, const Tensor& numbers) {
+      return {x * 2, none, numbers + 1};
+    }
+  };
+  nn::ModuleHolder<MixedImpl> mixed;
+  size_t inputs = 0, outputs = 0;
+  mixed->register_backward_hook([&](nn::Module&, TensorList& grad_inputs, const TensorList& grad_outputs) {
+    inputs = grad_inputs.size(), outputs = grad_outputs.size();
+    CHECK(grad_inputs[0].equal(full({3}, 2.0)));
+    CHECK_FALSE((grad_inputs[1].defined() || grad_inputs[2].defined()));
+    CHECK(grad_outputs[0].equal(ones({3})));
+    CHECK_FALSE((grad_outputs[1].defined() || grad_outputs[2].defined()));
+  });
+  const Tensor x = ones({3}, requires_grad()), numbers = ones({3}, kLong);
+  const auto [y, none, sums] = mixed(x, Tensor(), numbers);
+  CHECK_FALSE(none.defined());
+  CHECK(sums.equal(numbers + 1));
+  y.sum().backward();
+  CHECK(inputs == 3);
+  CHECK(outputs == 3);
+  CHECK(x.grad().equal(full({3}, 2.0)));
+
+  inputs = 0;
+  const auto [still, nothing, same] = mixed(ones({3}), Tensor(), numbers);  // nothing is recorded
+  CHECK_FALSE(still.requires_grad());
+  CHECK(inputs == 0);
+}
+
+TEST_CASE("a module lives until the backward hooks of its calls have run") {
+  std::weak_ptr<nn::Module> watched;
+  bool alive = false;
+  Tensor y;
+  {
+    nn::Linear linear(2, 2);
+    watched = linear.ptr();
+    linear->register_backward_hook(
+        [&](nn::Module& module, TensorList&, const TensorList&) { alive = watched.lock().get() == &module; });
+    y = linear(ones({1, 2}));
+  }
+  y.sum().backward();
+  CHECK(alive);
+  y = Tensor();
+  CHECK(watched.expired());
+}

@@ -263,3 +263,98 @@ TEST_CASE("embeddings take max_norm, norm_type and scale_grad_by_freq, as functi
   nn::Embedding sparse(nn::EmbeddingOptions(3, 2).sparse(true));
   CHECK_THROWS_WITH(sparse(indices), contains("sparse"));
 }
+
+TEST_CASE("normalisation layers scale, shift and track each channel, with and without a batch") {
+  manual_seed(7);
+  const auto fill = [](auto& layer) {
+    nn::init::normal_(layer->weight, 1), nn::init::normal_(layer->bias);
+    nn::init::normal_(layer->running_mean), nn::init::uniform_(layer->running_var, 0.5, 2);
+  };
+  const auto by_channel = [](const Tensor& values, int dims) {
+    return values.detach().view(dims == 4 ? Shape{1, 3, 1, 1} : Shape{1, 3, 1});
+  };
+  const auto check = [&](auto layer, const Tensor& x, bool per_image) {
+    fill(layer);
+    const int dims = x.dim();
+    const std::vector<int64_t> pixels = dims == 4 ? std::vector<int64_t>{2, 3} : std::vector<int64_t>{2};
+    std::vector<int64_t> averaged = pixels;
+    if (!per_image) averaged.insert(averaged.begin(), 0);
+    const auto wanted = [&](const Tensor& mean, const Tensor& var) {
+      return (x - mean) / (var + 1e-5).sqrt() * by_channel(layer->weight, dims) + by_channel(layer->bias, dims);
+    };
+    layer->eval();
+    CHECK(layer(x).allclose(wanted(by_channel(layer->running_mean, dims), by_channel(layer->running_var, dims)), 1e-4,
+                            1e-5));
+    const Tensor mean = layer->running_mean.clone(), var = layer->running_var.clone();
+    layer->train();
+    const Tensor own_mean = x.mean(averaged, true), own_var = x.var(averaged, false, true);
+    CHECK(layer(x).allclose(wanted(own_mean, own_var), 1e-4, 1e-5));
+    const auto average = [&](const Tensor& statistic) { return per_image ? statistic.mean(0) : statistic; };
+    CHECK(layer->running_mean.allclose(mean * 0.9 + average(own_mean).reshape({3}) * 0.1, 1e-4, 1e-5));
+    const Tensor unbiased = average(x.var(averaged, true, true)).reshape({3});
+    CHECK(layer->running_var.allclose(var * 0.9 + unbiased * 0.1, 1e-4, 1e-5));
+    layer->eval();
+    if (per_image) CHECK(layer(x[1]).allclose(layer(x)[1], 1e-5, 1e-6));
+    CHECK(layer->num_batches_tracked.template item<int64_t>() == 1);
+    layer->reset_parameters();
+    CHECK(layer->weight.detach().equal(ones({3})));
+    CHECK(layer->bias.detach().equal(zeros({3})));
+    CHECK(layer->running_mean.equal(zeros({3})));
+    CHECK(layer->running_var.equal(ones({3})));
+    CHECK(layer->num_batches_tracked.template item<int64_t>() == 0);
+  };
+  check(nn::BatchNorm1d(3), randn({4, 3, 5}), false);
+  check(nn::BatchNorm2d(3), randn({4, 3, 2, 5}), false);
+  check(nn::InstanceNorm1d(nn::InstanceNorm1dOptions(3).affine(true).track_running_stats(true)), randn({4, 3, 5}),
+        true);
+  check(nn::InstanceNorm2d(nn::InstanceNorm2dOptions(3).affine(true).track_running_stats(true)), randn({4, 3, 2, 5}),
+        true);
+  nn::GroupNorm group(2, 4);
+  nn::LayerNorm layer(nn::LayerNormOptions({4}));
+  for (nn::Module* module : {static_cast<nn::Module*>(group.get()), static_cast<nn::Module*>(layer.get())}) {
+    CHECK(module->named_parameters().keys() == Names{"weight", "bias"});
+    CHECK(module->parameters()[0].detach().equal(ones({4})));
+    CHECK(module->parameters()[1].detach().equal(zeros({4})));
+  }
+  CHECK(nn::GroupNorm(nn::GroupNormOptions(2, 4).affine(false))->parameters().empty());
+}
+
+TEST_CASE("an average over all batches stays as it is in evaluation, also in a fused layer") {
+  manual_seed(8);
+  nn::BNReLU2d norm(nn::BNReLU2dOptions(2).momentum(std::nullopt));
+  const Tensor first = randn({4, 2, 3, 3}), second = randn({4, 2, 3, 3});
+  norm(first), norm(second);
+  const Tensor mean = (first.mean({0, 2, 3}) + second.mean({0, 2, 3})) / 2;
+  CHECK(norm->running_mean.allclose(mean, 1e-4, 1e-5));
+  norm->eval();
+  norm(first);
+  CHECK(norm->running_mean.allclose(mean, 1e-4, 1e-5));
+  CHECK(norm->num_batches_tracked.item<int64_t>() == 2);
+  CHECK(printed(norm) == "gradus::nn::BNReLU2d(2, eps=1e-05, momentum=None, affine=true, track_running_stats=true)");
+  nn::BatchNorm1d untracked(nn::BatchNorm1dOptions(2).momentum(std::nullopt).track_running_stats(false));
+  CHECK(untracked(randn({4, 2})).sizes() == Shape({4, 2}));
+  CHECK(printed(nn::InstanceNorm1d(2)) ==
+        "gradus::nn::InstanceNorm1d(2, eps=1e-05, momentum=0.1, affine=false, track_running_stats=false)");
+}
+
+TEST_CASE("embeddings print their options, and draw new values when they are reset") {
+  CHECK(printed(nn::Embedding(nn::EmbeddingOptions(5, 3).max_norm(2).norm_type(1))) ==
+        "gradus::nn::Embedding(num_embeddings=5, embedding_dim=3, max_norm=2, norm_type=1)");
+  CHECK(printed(nn::EmbeddingBag(5, 3)) == "gradus::nn::EmbeddingBag(num_embeddings=5, embedding_dim=3)");
+  CHECK(
+      printed(nn::EmbeddingBag(nn::EmbeddingBagOptions(5, 3).mode(kMax).include_last_offset(true))).find("mode=kMax") !=
+      std::string::npos);
+  CHECK_THROWS_WITH(nn::Embedding(nn::EmbeddingOptions(4, 3)._weight(ones({3, 4}))),
+                    contains("Embedding of 4 rows with 3 columns has shape (3, 4)"));
+  manual_seed(9);
+  nn::Embedding table(nn::EmbeddingOptions(40, 30)._weight(ones({40, 30})).padding_idx(3));
+  CHECK(table->weight.detach().equal(ones({40, 30})));  // given values are kept, also those of the padding
+  table->reset_parameters();
+  CHECK(table->weight.detach()[3].equal(zeros({30})));
+  CHECK(table->weight.detach().std().item<double>() == Approx(1).epsilon(0.1));
+  nn::EmbeddingBag bag = nn::EmbeddingBag::from_pretrained(ones({4, 2}));
+  CHECK_FALSE(bag->weight.requires_grad());
+  const auto copy = std::dynamic_pointer_cast<nn::EmbeddingBagImpl>(bag->clone());
+  CHECK(copy->weight.equal(ones({4, 2})));
+  CHECK_FALSE(copy->weight.is_same(bag->weight));
+}

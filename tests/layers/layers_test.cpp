@@ -4,6 +4,8 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/layers/printed.h>
 
+#include <algorithm>
+
 using namespace gradus;
 namespace F = gradus::nn::functional;
 using test::contains;
@@ -255,4 +257,87 @@ TEST_CASE("invalid options are errors when the layer is made or reset") {
   CHECK(nn::Unfold(IntArrayRef({2, 4}))->options.kernel_size().w == 4);
   CHECK(test::printed(nn::Embedding(nn::EmbeddingOptions(4, 2).sparse(true))) ==
         "gradus::nn::Embedding(num_embeddings=4, embedding_dim=2, sparse=true)");
+}
+
+TEST_CASE("a transposed convolution of a line, of a given output size, with a large dilation or stride") {
+  for (const auto& [stride, dilation, padding] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 1, 0}, {3, 1, 1}, {1, 3, 2}, {2, 2, 0}}) {
+    nn::ConvTranspose1d conv(nn::ConvTranspose1dOptions(2, 3, 4).stride(stride).dilation(dilation).padding(padding));
+    const Tensor x = randn({1, 2, 5});
+    const int64_t least = 4 * stride - 2 * padding + 3 * dilation + 1, most = least + std::max(stride, dilation) - 1;
+    for (int64_t size = least; size <= most; ++size) {
+      const Tensor y = conv->forward(x, IntArrayRef({size}));
+      CHECK(y.sizes() == Shape({1, 3, size}));
+      CHECK(y.equal(conv->forward(x, IntArrayRef({1, 3, size}))));
+      CHECK(y.narrow(-1, 0, least).allclose(conv(x), 1e-5, 1e-5));
+    }
+    CHECK_THROWS_WITH(conv->forward(x, IntArrayRef({least - 1})),
+                      contains("is not between " + std::to_string(least) + " and " + std::to_string(most)));
+    CHECK_THROWS_AS(conv->forward(x, IntArrayRef({most + 1})), ValueError);
+  }
+}
+
+TEST_CASE("padding 'same' keeps the size, with the odd pixel at the end") {
+  for (const auto& [kernel, dilation] : {std::pair<int64_t, int64_t>{1, 1}, {2, 1}, {3, 1}, {4, 1}, {2, 3}, {3, 2}}) {
+    const int64_t total = dilation * (kernel - 1), before = total / 2;
+    nn::Conv1d line(
+        nn::Conv1dOptions(1, 1, kernel).padding(kSame).dilation(dilation).padding_mode(kReplicate).bias(false));
+    nn::Conv2d rows(nn::Conv2dOptions(1, 1, {1, kernel})
+                        .padding(kSame)
+                        .dilation({1, dilation})
+                        .padding_mode(kCircular)
+                        .bias(false));
+    const Tensor x = arange(0, 7, kFloat).view({1, 1, 7});
+    for (int64_t tap = 0; tap < kernel; ++tap) {
+      for (const Tensor& weight : {line->weight, rows->weight}) {
+        nn::init::zeros_(weight);
+        weight.detach().view({-1})[tap].fill_(1);
+      }
+      const Tensor y = line(x), z = rows(x.view({1, 1, 1, 7}));
+      for (int64_t i = 0; i < 7; ++i) {
+        const int64_t at = i + tap * dilation - before;
+        CHECK(y[0][0][i].item<int64_t>() == std::clamp<int64_t>(at, 0, 6));
+        CHECK(z[0][0][0][i].item<int64_t>() == (at + 7) % 7);
+      }
+    }
+  }
+}
+
+TEST_CASE("layers print the options that differ from their defaults") {
+  using namespace nn;
+  CHECK(test::printed(Conv1d(Conv1dOptions(4, 8, 3).padding(2).groups(4).bias(false).padding_mode(kReflect))) ==
+        "gradus::nn::Conv1d(4, 8, kernel_size=3, stride=1, padding=2, groups=4, bias=false, padding_mode=kReflect)");
+  CHECK(test::printed(Conv2d(Conv2dOptions(1, 2, 3).padding(kSame).padding_mode(kCircular))) ==
+        "gradus::nn::Conv2d(1, 2, kernel_size=[3, 3], stride=[1, 1], padding='same', padding_mode=kCircular)");
+  CHECK(test::printed(Conv2d(Conv2dOptions(1, 2, 3).padding(kValid).padding_mode(kReplicate))) ==
+        "gradus::nn::Conv2d(1, 2, kernel_size=[3, 3], stride=[1, 1], padding='valid', padding_mode=kReplicate)");
+  CHECK(test::printed(
+            ConvTranspose2d(ConvTranspose2dOptions(1, 2, 3).stride(2).output_padding({1, 0}).dilation({1, 2}))) ==
+        "gradus::nn::ConvTranspose2d(1, 2, kernel_size=[3, 3], stride=[2, 2], dilation=[1, 2], output_padding=[1, 0])");
+  CHECK(test::printed(Conv2d(Conv2dOptions(1, 2, 3).padding({0, 1}))) ==
+        "gradus::nn::Conv2d(1, 2, kernel_size=[3, 3], stride=[1, 1], padding=[0, 1])");
+  CHECK(test::printed(AdaptiveAvgPool2d(AdaptiveAvgPool2dOptions({3, std::nullopt}))) ==
+        "gradus::nn::AdaptiveAvgPool2d(output_size=[3, None])");
+  CHECK(test::printed(LSTM(LSTMOptions(3, 4).proj_size(2).dropout(0.5).bidirectional(true))) ==
+        "gradus::nn::LSTM(input_size=3, hidden_size=4, num_layers=1, bias=true, batch_first=false, dropout=0.5, "
+        "bidirectional=true, proj_size=2)");
+  CHECK(test::printed(GRUCell(GRUCellOptions(3, 4).bias(false))) == "gradus::nn::GRUCell(3, 4, bias=false)");
+}
+
+TEST_CASE("adaptive maxima of images whose height or width is kept, with their positions") {
+  manual_seed(6);
+  const Tensor x = randn({2, 4, 6});
+  for (const OutputSize& size : {OutputSize(std::nullopt, 2), OutputSize(3, std::nullopt), OutputSize(3, 4)}) {
+    const int64_t h = size.h.value_or(4), w = size.w.value_or(6);
+    const auto [maxima, places] = F::adaptive_max_pool2d_with_indices(x, size);
+    REQUIRE(maxima.sizes() == Shape({2, h, w}));
+    for (int64_t i = 0; i < h; ++i)
+      for (int64_t j = 0; j < w; ++j) {
+        const int64_t top = i * 4 / h, bottom = ((i + 1) * 4 + h - 1) / h, left = j * 6 / w,
+                      right = ((j + 1) * 6 + w - 1) / w;
+        const Tensor window = x.slice(1, top, bottom).slice(2, left, right).flatten(1);
+        CHECK(maxima.select(1, i).select(1, j).equal(window.amax(1)));
+      }
+    CHECK(x.flatten(1).gather(1, places.flatten(1)).equal(maxima.flatten(1)));
+  }
 }

@@ -92,3 +92,47 @@ TEST_CASE("convolutions that are almost nothing but gaps are errors") {
   const Tensor y = conv2d(x, ones({1, 1, 1, 1}), {}, 1, 0, far);  // the dilation of a single tap has no effect
   CHECK(y.equal(x));
 }
+
+TEST_CASE("kernels may reach over four times image and result and 16 pixels, and skip 999 of 1000 pixels") {
+  const auto image = [](int64_t h, int64_t w) { return ones({1, 1, h, w}); };
+  const Tensor two_rows = ones({1, 1, 2, 1}), two_columns = ones({1, 1, 1, 2}), one = ones({1, 1, 1, 1});
+  // Of 10 pixels and a result of 1, at most 108; of a result of 2, at most 112.
+  CHECK(conv2d(image(10, 1), two_rows, {}, 1, Pair(49, 0), Pair(107, 1)).numel() == 1);
+  CHECK(conv2d(image(10, 1), two_rows, {}, 1, Pair(51, 0), Pair(110, 1)).numel() == 2);
+  CHECK_THROWS_WITH(conv2d(image(10, 1), two_rows, {}, 1, Pair(50, 0), Pair(109, 1)),
+                    test::contains("reaches over 110 rows") && test::contains("x (1, 1, 10, 1), weight (1, 1, 2, 1), "
+                                                                              "result (1, 1, 1, 1)"));
+  CHECK_THROWS_WITH(conv2d(image(1, 10), two_columns, {}, 1, Pair(0, 52), Pair(1, 112)),
+                    test::contains("reaches over 113 columns") && test::contains("x (1, 1, 1, 10)"));
+  CHECK(conv2d(image(200, 1), two_rows, {}, 1, 0, Pair(199, 1)).numel() == 1);
+  CHECK(conv2d(image(1, 200), two_columns, {}, 1, 0, Pair(1, 199)).numel() == 1);
+
+  CHECK(conv2d(image(1001, 1), one, {}, Pair(1000, 1)).numel() == 2);
+  CHECK(conv2d(image(21, 51), one, {}, Pair(20, 50)).numel() == 4);
+  CHECK(conv2d(image(2001, 1), two_rows, {}, Pair(1999, 1)).numel() == 2);
+  CHECK_THROWS_WITH(conv2d(image(1002, 1), one, {}, Pair(1001, 1)), test::contains("one pixel in 1000") &&
+                                                                        test::contains("x (1, 1, 1002, 1)") &&
+                                                                        test::contains("result (1, 1, 2, 1)"));
+  CHECK_THROWS_WITH(conv2d(image(1, 1002), one, {}, Pair(1, 1001)), test::contains("one pixel in 1000"));
+  CHECK_THROWS_WITH(conv2d(image(21, 52), one, {}, Pair(20, 51)), test::contains("one pixel in 1000"));
+  CHECK(conv2d(image(3, 3), one, {}, 5000).numel() == 1);  // a single window has no gaps
+}
+
+TEST_CASE("convolutions of images without channels give the bias, and its gradient alone") {
+  for (const bool relu : {false, true}) {
+    const Tensor x = ones({2, 0, 4, 5}, requires_grad()), w = ones({3, 0, 2, 2}, requires_grad());
+    const Tensor bias = tensor({1.F, 2.F, 3.F}).requires_grad_();
+    const Tensor y = relu ? conv2d_relu(x, w, bias) : conv2d(x, w, bias);
+    CHECK(y.equal(bias.view({1, 3, 1, 1}).expand({2, 3, 3, 4})));
+    (y * 2).sum().backward();
+    CHECK(bias.grad().equal(full({3}, 48.0)));
+    CHECK(x.grad().sizes() == x.sizes());
+    CHECK(w.grad().sizes() == w.sizes());
+  }
+  const Tensor none = ones({0, 2, 4, 5}, requires_grad()), w = ones({3, 2, 2, 2}, requires_grad());
+  const Tensor bias = ones({3}, requires_grad()), y = conv2d(none, w, bias);
+  CHECK(y.sizes() == Shape({0, 3, 3, 4}));
+  y.sum().backward();
+  CHECK(w.grad().equal(zeros({3, 2, 2, 2})));
+  CHECK(bias.grad().equal(zeros({3})));
+}

@@ -271,3 +271,48 @@ TEST_CASE("a body may be a temporary, an lvalue or const") {
   parallel_for(5, 5, [&](int64_t begin, int64_t end) { sum += end - begin; });
   CHECK(sum == 10);
 }
+
+namespace {
+
+// Returns true if several threads compute chunks of a call at the same time. Tries again for up to 30 s, because callers
+// work without helpers for a while if a busy machine has delayed these.
+bool helpers_compute() {
+  using namespace std::chrono_literals;
+  for (const auto end = std::chrono::steady_clock::now() + 30s; std::chrono::steady_clock::now() < end;) {
+    std::atomic<int> running{0};
+    std::atomic<bool> met{false};
+    parallel_for(4, 1, [&](int64_t, int64_t) {
+      ++running;
+      const auto patience = std::chrono::steady_clock::now() + 5ms;
+      while (!met && std::chrono::steady_clock::now() < patience) {
+        if (running > 1) met = true;
+        std::this_thread::sleep_for(50us);
+      }
+      --running;
+    });
+    if (met) return true;
+    std::this_thread::sleep_for(10ms);
+  }
+  return false;
+}
+
+}  // namespace
+
+TEST_CASE("helpers compute, also after they have slept and while other calls run") {
+  const Threads use(4);
+  CHECK(helpers_compute());
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));  // helpers sleep after 200 us without work
+  CHECK(helpers_compute());
+  std::atomic<bool> done{false};
+  std::atomic<int> begun{0};
+  std::thread other([&] {
+    parallel_for(2, 1, [&](int64_t, int64_t) {
+      ++begun;
+      while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    });
+  });
+  while (begun == 0) std::this_thread::yield();
+  CHECK(helpers_compute());
+  done = true;
+  other.join();
+}

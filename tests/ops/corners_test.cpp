@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/ops/nn/nn.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"
@@ -148,5 +149,20 @@ TEST_CASE("probabilities of 0 and 1 are drawn as such") {
     CHECK(bernoulli(certain).equal(certain));
     CHECK(zeros({9}).bernoulli_(1).equal(ones({9})));
     CHECK(ones({9}).bernoulli_(0).equal(zeros({9})));
+  });
+}
+
+TEST_CASE("losses without rows are 0 in sum and NaN in the mean, with gradients of no elements") {
+  on_each_backend([] {
+    const Tensor x = zeros({0, 3}, dtype(kDouble).requires_grad(true)), target = zeros({0}, kLong);
+    CHECK(cross_entropy(x, target, {}, Reduction::sum).item<double>() == 0);
+    CHECK(std::isnan(cross_entropy(x, target).item<double>()));
+    CHECK(cross_entropy(x, target, {}, Reduction::none).sizes() == Shape({0}));
+    for (const Reduction reduction : {Reduction::sum, Reduction::mean})
+      CHECK(autograd::grad({cross_entropy(x, target, {}, reduction)}, {x})[0].sizes() == Shape({0, 3}));
+    for (const Reduction reduction : {Reduction::sum, Reduction::mean, Reduction::none})
+      CHECK(ops::cross_entropy(x.array(), target.array(), -100, reduction).weight_sum.data<double>()[0] == 0);
+    CHECK_THROWS_AS(cross_entropy(zeros({2, 0}), zeros({2}, kLong)), ShapeError);
+    CHECK(cross_entropy(zeros({0, 0}), target, {}, Reduction::sum).item<double>() == 0);
   });
 }

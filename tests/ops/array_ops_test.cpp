@@ -1,0 +1,208 @@
+// Operators on arrays (core/ops), called without the checks and the choice of arguments of the operators on tensors.
+#include <cmath>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/core/formulas/optimizer_rules.h>
+#include <gradus/core/ops/nn/nn.h>
+#include <gradus/core/ops/ops.h>
+#include <gradus/graph/recorder.h>
+#include <gradus/tests/catch.h>
+
+#include "op_testing.h"
+
+namespace array_ops_test {
+
+using namespace gradus;
+using test::contains;
+
+template <class Body>
+void on_each_cpu_backend(Body&& body) {
+  for (const std::string& name : backend_names()) {
+    INFO(name);
+    const BackendGuard guard(name);
+    if (Device(backend(name).device_type()).is_cpu()) body();
+  }
+}
+
+Array numbers(const Shape& shape, DType dtype = DType::f32) {
+  return (arange(0, numel_of(shape), kDouble) * 0.7).sin().reshape(shape).to(dtype).array();
+}
+
+bool equal(const Array& a, const Array& b) { return Tensor(a).equal(Tensor(b)); }
+
+/// Returns copies of x of every dense layout and with gaps.
+std::vector<Array> in_all_layouts(const Array& x) {
+  std::vector<Array> copies = {x, ops::clone(x, MemoryFormat::channels_last)};
+  copies.push_back(ops::clone(x.transpose(2, 3), MemoryFormat::contiguous).transpose(2, 3));
+  copies.push_back(ops::cat({x, x}, 0).slice(0, 0, x.size(0)));
+  copies.push_back(ops::cat({x, x}, 3).slice(3, 0, x.size(3)));
+  return copies;
+}
+
+TEST_CASE("joining needs an array, and empty vectors join anything") {
+  CHECK_THROWS_WITH(ops::cat({}, 0), contains("at least one"));
+  const Array none = Array::empty({0}, DType::i64), x = numbers({2, 3});
+  CHECK(ops::cat({none}, 0).shape() == Shape({0}));
+  CHECK(ops::cat({none, none}, 5).shape() == Shape({0}));
+  CHECK(ops::cat({none, Array::empty({0}, DType::f64)}, 0).dtype() == DType::f64);
+  CHECK(equal(ops::cat({none, x}, 1), x));
+  CHECK(equal(ops::cat({x, none}, 1), x));
+}
+
+TEST_CASE("an index along a dimension is a vector or a scalar") {
+  const Array into = numbers({4}), source = numbers({4});
+  const Array matrix = ops::zeros({2, 2}, DType::i64, Device());
+  CHECK_THROWS_WITH(ops::index_into(into, 0, matrix, source, false), contains("must be a vector, got shape (2, 2)"));
+  ops::index_into(into, 0, ops::full({}, 3, DType::i64, Device()), ops::full({}, 7, DType::f32, Device()), false);
+  CHECK(into.data<float>()[3] == 7);
+}
+
+TEST_CASE("ranges of integers are counted exactly, and those with a fraction by their quotient") {
+  const int64_t large = int64_t{1} << 53;  // from here on, doubles are even
+  const auto count = [](const Scalar& start, const Scalar& end, const Scalar& step, DType dtype) {
+    return ops::arange(start, end, step, dtype, Device()).numel();
+  };
+  for (const DType dtype : {DType::i64, DType::i32, DType::u8}) {
+    CAPTURE(name(dtype));
+    CHECK(count(large, large + 3, int64_t{1}, dtype) == 3);
+    CHECK(count(int64_t{0}, int64_t{7}, int64_t{3}, dtype) == 3);
+    CHECK(count(int64_t{0}, int64_t{6}, int64_t{3}, dtype) == 2);
+    CHECK(count(int64_t{5}, int64_t{5}, int64_t{1}, dtype) == 0);
+    CHECK(count(int64_t{9}, int64_t{0}, int64_t{-4}, dtype) == 3);
+  }
+  for (const DType dtype : {DType::i32, DType::f32}) {
+    CHECK(count(-0.5, int64_t{4}, int64_t{2}, dtype) == 3);
+    CHECK(count(int64_t{0}, 4.5, int64_t{2}, dtype) == 3);
+    CHECK(count(int64_t{0}, int64_t{3}, 1.5, dtype) == 2);
+  }
+}
+
+TEST_CASE("softplus and mish are straight above their thresholds, not at them") {
+  on_each_cpu_backend([] {
+    const Tensor x = tensor({1.0, 1.0 + 1e-9, 20.0, 20.5}, dtype(kDouble).requires_grad(true));
+    const Tensor y = softplus(x, 1, 1);
+    CHECK(test::values(y.array())[0] == Approx(std::log1p(std::exp(1.0))).epsilon(1e-12));
+    CHECK(test::values(y.array())[1] == 1 + 1e-9);
+    const std::vector<double> dx = test::values(autograd::grad({y.sum()}, {x})[0].array());
+    CHECK(dx[0] == Approx(1 / (1 + std::exp(-1.0))).epsilon(1e-12));
+    CHECK(dx[1] == 1);
+    const Tensor z = softplus(x, 2, 2);
+    CHECK(test::values(z.array())[0] == Approx(std::log1p(std::exp(2.0)) / 2).epsilon(1e-12));
+    CHECK(test::values(z.array())[1] == 1 + 1e-9);
+    CHECK(test::values(mish(x).array())[3] == 20.5);
+  });
+}
+
+TEST_CASE("norms make the same calls for all values while a step is recorded") {
+  const auto calls = [](double value, bool deviation) {
+    const Tensor x = full({3, 2}, value) * tensor({1.0F, 2.0F});
+    graph::Recorder recorder;
+    const Tensor y = deviation ? x.std(1) : x.norm(2, 1);
+    return recorder.size();
+  };
+  for (const bool deviation : {false, true}) {
+    CHECK(calls(1e-30, deviation) == calls(1, deviation));
+    CHECK(calls(1e30, deviation) == calls(1, deviation));
+  }
+  CHECK((full({3, 2}, 1e-30).norm(2, 1) > 0).all().item<bool>());  // without a recorder they are scaled
+}
+
+TEST_CASE("normalisation of a single element, and of none, has gradients") {
+  on_each_cpu_backend([] {
+    for (const int64_t rows : {1, 0}) {
+      const Tensor x = full({rows, 1}, 3.0, dtype(kDouble).requires_grad(true));
+      const Tensor weight = full({1}, 2.0, dtype(kDouble).requires_grad(true));
+      const Tensor bias = full({1}, 0.5, dtype(kDouble).requires_grad(true));
+      const Tensor y = batch_norm(x, full({1}, 1.0, kDouble), full({1}, 4.0, kDouble), weight, bias, false, 0.1, 0);
+      const TensorList gradients = autograd::grad({y.sum()}, {x, weight, bias});
+      CHECK(y.equal(full({rows, 1}, 2.5, kDouble)));  // (3 - 1) / 2 * 2 + 0.5
+      CHECK(gradients[0].equal(full({rows, 1}, 1.0, kDouble)));
+      CHECK(gradients[1].equal(full({1}, rows == 1 ? 1.0 : 0.0, kDouble)));
+      CHECK(gradients[2].equal(full({1}, static_cast<double>(rows), kDouble)));
+    }
+  });
+}
+
+TEST_CASE("normalisation takes its input, residual and gradient in different layouts") {
+  on_each_cpu_backend([] {
+    const Shape shape = {2, 3, 4, 5};
+    const Array x = numbers(shape), residual = ops::unary(UnaryOp::cos, x), dy = ops::unary(UnaryOp::sin, residual);
+    const Array weight = numbers({1, 3, 1, 1}), bias = ops::unary(UnaryOp::cos, weight);
+    const auto run = [&](const Array& x, const Array& residual, const Array& dy) {
+      const ops::Normalized result = ops::normalize(x, 0b1101, weight, bias, 1e-5, {}, {}, true, residual, {});
+      ops::NormalizeRelu relu;
+      relu.y = result.y, relu.bias = bias, relu.want_dresidual = true;
+      const auto gradients = ops::normalize_backward(dy, x, result.mean, result.variance, 0b1101, weight, {1, 3, 1, 1},
+                                                     1e-5, false, true, true, true, relu);
+      return TensorList{Tensor(result.y), Tensor(gradients.dx), Tensor(gradients.dweight), Tensor(gradients.dbias),
+                        Tensor(gradients.dresidual)};
+    };
+    const TensorList wanted = run(x, residual, dy);
+    for (const Array& of_x : in_all_layouts(x))
+      for (const Array& of_residual : in_all_layouts(residual)) {
+        const TensorList found = run(of_x, of_residual, in_all_layouts(dy)[of_residual.is_contiguous() ? 1 : 0]);
+        for (size_t i = 0; i < wanted.size(); ++i) CHECK(found[i].allclose(wanted[i], 1e-4, 1e-5));
+      }
+    for (const Array& of_dy : in_all_layouts(dy))
+      for (size_t i = 0; i < wanted.size(); ++i) CHECK(run(x, residual, of_dy)[i].allclose(wanted[i], 1e-4, 1e-5));
+  });
+}
+
+TEST_CASE("steps of optimizers take gradients and parameters of every layout and of half types") {
+  on_each_cpu_backend([] {
+    const Array block = ops::step_block(0.5, Device()), gradient = numbers({2, 3, 4, 5});
+    for (const Array& of_gradient : in_all_layouts(gradient))
+      for (const Array& parameter : in_all_layouts(ops::full({2, 3, 4, 5}, 1, DType::f32, Device()))) {
+        for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+          const Array before = ops::clone(parameter), given = ops::cast(of_gradient, dtype);
+          const uint32_t version = parameter.version();
+          const ops::OptimizerEntry entry{parameter, given, {}, {}};
+          ops::optimizer_step({&entry, 1}, block, {rules::Sgd()});
+          const Tensor wanted = Tensor(before) - Tensor(ops::cast(given, DType::f32)) * 0.5;
+          CHECK(Tensor(parameter).allclose(wanted, 1e-6, 1e-6));
+          CHECK(parameter.version() > version);
+        }
+      }
+    const Array wide = ops::full({2}, 1, DType::f64, Device()), half = ops::full({2}, 1, DType::f16, Device());
+    const auto step = [&](const Array& parameter, const Array& gradient, const Array& half) {
+      const ops::OptimizerEntry entry{parameter, gradient, {}, half};
+      ops::optimizer_step({&entry, 1}, block, {rules::Sgd()});
+    };
+    const Array single = ops::full({2}, 1, DType::f32, Device());
+    CHECK_THROWS_WITH(step(wide, half, {}), contains("the gradient is float16, its parameter float64"));
+    CHECK_THROWS_WITH(step(single, wide, {}), contains("the gradient is float64, its parameter float32"));
+    CHECK_THROWS_WITH(step(single, numbers({3}), {}), contains("the gradient has shape (3,), its parameter (2,)"));
+    CHECK_THROWS_WITH(step(single, single, numbers({3}, DType::f16)), contains("the half copy of shape (3,)"));
+    step(single, numbers({2}), half);
+    CHECK(equal(ops::cast(single, DType::f16), half));
+  });
+  const std::vector<double> entries = test::values(ops::step_block(0.5, Device()));
+  for (int i = 0; i < StepBlock::size; ++i) {
+    const bool is_one = i == StepBlock::gradient_scale || i == StepBlock::momentum_product;
+    CHECK(entries[static_cast<size_t>(i)] == (is_one ? 1 : i == StepBlock::learning_rate ? 0.5 : 0));
+  }
+  CHECK_THROWS_WITH(ops::advance_step(numbers({3}, DType::f64)), contains("a step block is float64 of shape"));
+  CHECK_THROWS_WITH(ops::update_scale(numbers({3}, DType::f32), {}), contains("a scale block is float64 of shape"));
+}
+
+TEST_CASE("gradients are unscaled and searched for infinities, or only searched") {
+  on_each_cpu_backend([] {
+    const auto scalar = [](double value) { return ops::full({}, value, DType::f64, Device()); };
+    for (const bool scales : {true, false})
+      for (const double last : {1.0, double{INFINITY}, double{NAN}}) {
+        const Array first = ops::full({2}, 4, DType::f32, Device()),
+                    second = ops::full({3}, last, DType::f32, Device());
+        const Array found = scalar(0), gradients[] = {first, second};
+        ops::unscale(gradients, scales ? scalar(0.25) : Array(), found);
+        CHECK(ops::item(found).to_double() == (std::isfinite(last) ? 0 : 1));
+        CHECK(first.data<float>()[1] == (scales ? 1 : 4));
+        CHECK(first.version() == (scales ? 1u : 0u));
+      }
+    const Array found = scalar(0);
+    ops::unscale({}, scalar(0.25), found);
+    CHECK(ops::item(found).to_double() == 0);
+    CHECK_THROWS_AS(ops::unscale(std::array{Array::empty({1}, DType::i64)}, scalar(1), found), DTypeError);
+  });
+}
+
+}  // namespace array_ops_test

@@ -167,6 +167,49 @@ TEST_CASE("view succeeds exactly if elements can be regrouped without a copy") {
   }
 }
 
+TEST_CASE("axes of size 1 in a view have the stride that a step along them would have") {
+  const Array x = counting({4, 6}), columns = x.slice(1, 0, 6, 2);
+  CHECK(x.view({1, 24}).strides() == Strides{24, 1});
+  CHECK(x.view({24, 1}).strides() == Strides{1, 1});
+  CHECK(x.view({4, 1, 6}).strides() == Strides{6, 6, 1});
+  CHECK(x.view({1, 4, 1, 1, 6, 1}).strides() == Strides{24, 6, 6, 6, 1, 1});
+  CHECK(columns.view({4, 1, 3}).strides() == Strides{6, 6, 2});
+  CHECK(x.transpose(0, 1).view({6, 1, 4, 1}).strides() == Strides{1, 24, 6, 6});
+  CHECK(counting({1}).view({1, 1, 1}).strides() == Strides{1, 1, 1});
+}
+
+TEST_CASE("arrays without elements are dense and contiguous in every layout, and overlap nothing") {
+  for (const Shape& shape : {Shape{0}, Shape{2, 0, 4}, Shape{0, 3, 2, 2}, Shape{2, 3, 0, 1}, Shape{2, 2, 4, 0}}) {
+    CAPTURE(to_string(shape));
+    for (const Strides& strides :
+         {contiguous_strides(shape), Dims::filled(shape.size(), 7), Dims::filled(shape.size(), 0)}) {
+      const Array x(Array::empty({9}).storage(), 0, shape, strides, DType::f32);
+      CHECK(x.is_dense());
+      CHECK(x.is_contiguous());
+      CHECK(x.is_contiguous(MemoryFormat::channels_last) == (shape.size() == 4));
+      CHECK_FALSE(x.may_overlap());
+      CHECK(x.view({5, 0, 2}).strides() == Strides{2, 2, 1});
+    }
+  }
+}
+
+TEST_CASE("images of one channel or one pixel are channels-last by their strides alone") {
+  const auto image = [](const Shape& shape, const Strides& strides) {
+    return Array(Array::empty({1000}).storage(), 0, shape, strides, DType::f32).is_channels_last();
+  };
+  CHECK(image({2, 3, 4, 5}, {60, 1, 15, 3}));
+  CHECK_FALSE(image({2, 3, 4, 5}, {60, 20, 5, 1}));
+  CHECK(image({2, 1, 4, 5}, {20, 1, 5, 1}));
+  CHECK_FALSE(image({2, 1, 4, 5}, {20, 20, 5, 1}));
+  CHECK(image({2, 3, 4, 1}, {12, 1, 3, 3}));
+  CHECK_FALSE(image({2, 3, 4, 1}, {12, 4, 1, 1}));
+  CHECK(image({2, 3, 1, 5}, {15, 1, 15, 3}));
+  CHECK_FALSE(image({2, 3, 1, 5}, {15, 5, 5, 1}));
+  CHECK_FALSE(image({2, 3, 1, 1}, {3, 1, 3, 3}));
+  CHECK_FALSE(image({2, 0, 4, 5}, {20, 1, 5, 1}));
+  CHECK_FALSE(Array::empty({3, 4, 5}).is_channels_last());
+}
+
 TEST_CASE("view agrees with the definition on random strided arrays") {
   // If view succeeds, the elements must be in the same order.
   uint32_t state = 1;

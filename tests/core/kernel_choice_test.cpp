@@ -136,6 +136,40 @@ TEST_CASE("a wrong line of a tuning table is an error that names the line") {
   CHECK_THROWS_WITH(family_of(table), test::contains("'toy any slow' has a factor for 'muliply_adds'"));
 }
 
+TEST_CASE("the rows of all devices are checked, whichever of them have the row") {
+  const std::string limits = " threads 1 multiply_adds_per_us 1 bytes_per_us 1\n",
+                    row = "toy any slow multiply_adds 5\n";
+  for (const char* wrong : {"a", "b", "c"}) {
+    TuningTable table("");
+    for (const char* device : {"a", "b", "c"}) {
+      table.add("device " + (device + limits), "mine");
+      if (std::string(device) == wrong)
+        table.add("device " + (device + ("\n" + row)) + "toy any fast typo 1\n", "mine");
+    }
+    CHECK_THROWS_WITH(table.check_row("toy any fast", {{WorkPart{"multiply_adds", {}}}}), test::contains("'typo'"));
+    CHECK_NOTHROW(table.check_row("toy any slow", {{WorkPart{"multiply_adds", {}}}}));
+  }
+}
+
+TEST_CASE("lines of a tuning table may be empty, comments or the delimiters of a raw string") {
+  TuningTable table("R\"(\n\n# a comment\ndevice a threads 9e9 multiply_adds_per_us 2 bytes_per_us 3 # more\n)\"\n");
+  CHECK(table.device("a").threads == 4096);
+  CHECK(table.device("a").multiply_adds_per_us == 2);
+  CHECK(table.device("a").bytes_per_us == 3);
+  const auto wrong = [](const std::string& text) { TuningTable("").add(text, "mine"); };
+  const std::string device = "device a threads 1 multiply_adds_per_us 1 bytes_per_us 1\n";
+  CHECK_NOTHROW(wrong(device + "toy any slow calls 0"));
+  CHECK_NOTHROW(wrong(device + "toy any slow calls 9.99e11"));
+  CHECK_THROWS_WITH(wrong(device + "\n\ntoy any slow calls 1e12"), test::contains("mine, line 4: a number is out of"));
+  CHECK_THROWS_WITH(wrong(device + "toy any slow calls"), test::contains("line 2: a number is missing"));
+  CHECK_THROWS_WITH(wrong("device"), test::contains("line 1: a name is missing in 'device'"));
+  for (const char* part : {"threads 1", "multiply_adds_per_us 1", "bytes_per_us 1"}) {
+    const size_t at = device.find(part), length = std::string(part).size();
+    CHECK_THROWS_WITH(wrong(std::string(device).erase(at, length)), test::contains("each at least 1"));
+  }
+  CHECK_THROWS_WITH(TuningTable("").device("none"), test::contains("has no device none"));
+}
+
 TEST_CASE("a tuning table is read in any locale") {
   struct Comma : std::numpunct<char> {
     char do_decimal_point() const override { return ','; }

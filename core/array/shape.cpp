@@ -103,7 +103,7 @@ Shape infer_shape(const Shape& wanted, int64_t numel, const Shape& from) {
       overflow |= __builtin_mul_overflow(known, wanted[i], &known);
     }
   }
-  if (hole >= 0 && !overflow && known > 0 && numel % known == 0) {
+  if (hole >= 0 && known > 0 && numel % known == 0) {
     out[hole] = numel / known;
     known = numel;
   }

@@ -129,7 +129,7 @@ Array conv2d_backward_data(const Array& dy, const Array& w, const Shape& x_shape
   check_gaps(geometry, x_shape, w.shape(), dy.shape());
   Array dx = dy.new_empty(x_shape, format);
   if (dx.numel() == 0) return dx;
-  if (dy.numel() == 0 || w.numel() == 0) fill(dx, 0);
+  if (dy.numel() == 0) fill(dx, 0);
   else backend_of(dy).conv2d_backward_data(dy, w, dx, geometry);
   return dx;
 }

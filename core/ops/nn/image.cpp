@@ -61,8 +61,7 @@ Array pick_from_planes(const Array& x, const Array& indices) {
   // (H W elements), repeated with stride 0.
   const int64_t n = x.shape()[0], c = x.shape()[1], hw = x.shape()[2] * x.shape()[3];
   const int64_t windows = indices.shape()[2] * indices.shape()[3];
-  Array y = x.new_empty(indices.shape());
-  if (y.numel() == 0) return y;
+  const Array y = x.new_empty(indices.shape());
   const Array planes = contiguous(x), target = cast(contiguous(indices), DType::i64);
   for (int64_t plane = 0; plane < n * c; ++plane) {
     const Array row = planes.as_strided({windows, hw}, {0, 1}, planes.offset() + plane * hw);

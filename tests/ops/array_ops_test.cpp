@@ -205,4 +205,41 @@ TEST_CASE("gradients are unscaled and searched for infinities, or only searched"
   });
 }
 
+TEST_CASE("pooling has as many windows as fit, or as begin in the image") {
+  for (int64_t size = 1; size <= 9; ++size)
+    for (int64_t kernel = 1; kernel <= 4; ++kernel)
+      for (int64_t stride = 1; stride <= 5; ++stride)
+        for (int64_t padding = 0; padding <= kernel / 2; ++padding)
+          for (int64_t dilation = 1; dilation <= 3; ++dilation) {
+            const int64_t reach = dilation * (kernel - 1) + 1, padded = size + 2 * padding;
+            const Pool2dGeometry rows{{kernel, 1}, {stride, 1}, {padding, 0}, {dilation, 1}};
+            const Pool2dGeometry columns{{1, kernel}, {1, stride}, {0, padding}, {1, dilation}};
+            if (padded < reach) {
+              CHECK_THROWS_AS(ops::pool2d_shape({2, 3, size, 7}, rows, false), ShapeError);
+              CHECK_THROWS_AS(ops::pool2d_shape({2, 3, 7, size}, columns, false), ShapeError);
+              continue;
+            }
+            int64_t inside = 0,
+                    begun = 0;  // windows that fit; all windows up to the first that ends beyond the padding
+            while (inside * stride + reach <= padded) ++inside;
+            for (begun = inside; (begun - 1) * stride + reach < padded && begun * stride < size + padding;) ++begun;
+            CHECK(ops::pool2d_shape({2, 3, size, 7}, rows, false) == Shape{2, 3, inside, 7});
+            CHECK(ops::pool2d_shape({2, 3, 7, size}, columns, false) == Shape{2, 3, 7, inside});
+            CHECK(ops::pool2d_shape({2, 3, size, 7}, rows, true) == Shape{2, 3, begun, 7});
+            CHECK(ops::pool2d_shape({2, 3, 7, size}, columns, true) == Shape{2, 3, 7, begun});
+          }
+  const auto one = [](int64_t kernel, int64_t stride, int64_t padding, int64_t dilation) {
+    return Pool2dGeometry{{1, kernel}, {1, stride}, {0, padding}, {1, dilation}};
+  };
+  const int64_t most = INT32_MAX;
+  CHECK(ops::pool2d_shape({1, 1, 1, most}, one(most, most, 0, 1), false) == Shape{1, 1, 1, 1});
+  CHECK(ops::pool2d_shape({1, 1, 1, most - 2}, one(2, 1, 1, most - 1), false) == Shape{1, 1, 1, 1});
+  CHECK_THROWS_AS(ops::pool2d_shape({1, 1, 1, most - 1}, one(2, 1, 1, 1), false), ShapeError);
+  CHECK_THROWS_AS(ops::pool2d_shape({1, 1, 1, most + 1}, one(1, 1, 0, 1), false), ShapeError);
+  for (const Pool2dGeometry& g :
+       {one(most + 1, 1, 0, 1), one(1, most + 1, 0, 1), one(1, 1, 0, most + 1), one(0, 1, 0, 1), one(1, 0, 0, 1),
+        one(1, 1, 0, 0), one(1, 1, -1, 1), one(1, 1, 1, 1), one(3, 1, 2, 1)})
+    CHECK_THROWS_AS(ops::pool2d_shape({1, 1, 9, 9}, g, false), ValueError);
+}
+
 }  // namespace array_ops_test

@@ -121,6 +121,62 @@ TEST_CASE("the openmp backend chooses the listed algorithms and tiles for convol
   test::check_decisions("backends/conv2d_decisions.txt", out.str());
 }
 
+TEST_CASE("every algorithm of convolutions that can run has the listed tiles and the listed work") {
+  std::ostringstream out;
+  out << "instruction set, type, layout | pass | algorithm | tiles | workspace in bytes, two threads | work\n";
+  const auto tables = test::all_instruction_sets();
+  const auto list = [&](size_t set, const Shape& in, const Shape& filter, const Conv2dGeometry& g, DType dtype,
+                        MemoryFormat format) {
+    Shape out_shape = {in[0], filter[0], 0, 0};
+    for (int i = 0; i < 2; ++i)
+      out_shape[2 + i] = (in[2 + i] + 2 * g.padding[i] - g.dilation[i] * (filter[2 + i] - 1) - 1) / g.stride[i] + 1;
+    const StridedLayout x = layout(in, dtype, format), w = layout(filter, dtype, format),
+                        y = layout(out_shape, dtype, format);
+    for (const auto& [pass, name] :
+         {std::pair(ConvPass::fprop, "forward"), std::pair(ConvPass::dgrad, "data"),
+          std::pair(ConvPass::wgrad, "weight"), std::pair(ConvPass::gradients, "gradients")}) {
+      const bool backward = pass != ConvPass::fprop;
+      const ConvProblem problem =
+          problem_of(*tables[set].second, 2, pass, backward ? y : x, w, backward ? x : y, g, backward);
+      conv2d_family().for_candidates(problem, [&, pass_name = name](const ConvCandidate& each) {
+        ConvPlan plan = each.algorithm->plan(problem);
+        plan.algorithm = each.algorithm;
+        std::ostringstream line;
+        print(line, pass_name, plan);
+        std::string text = line.str();
+        text.pop_back();
+        out << tables[set].first << ' ' << gradus::name(dtype)
+            << (format == MemoryFormat::contiguous ? " nchw" : " nhwc") << text << " | ";
+        test::print_work(out, each.algorithm->parts, each.work);
+        out << '\n';
+      });
+    }
+  };
+  const auto list_sets = [&](const Shape& in, const Shape& filter, const Conv2dGeometry& g) {
+    if (tables.empty()) return;
+    list(0, in, filter, g, DType::f64, MemoryFormat::channels_last);
+    list(1, in, filter, g, DType::f32, MemoryFormat::contiguous);
+    list(2, in, filter, g, DType::f32, MemoryFormat::channels_last);
+  };
+  for (const Layer& l : kLayers) {
+    out << '\n' << l << '\n';
+    list_sets({l.N, l.C, l.H, l.W}, {l.K, l.C / l.groups, l.R, l.R}, l.geometry());
+  }
+  struct Uneven {
+    Shape in, filter;
+    Conv2dGeometry g;
+  };
+  for (const Uneven& l : {Uneven{{3, 20, 17, 70}, {24, 20, 3, 5}, {{2, 1}, {1, 2}, {1, 1}, 1}},
+                          Uneven{{5, 12, 90, 21}, {36, 6, 5, 2}, {{1, 3}, {0, 1}, {2, 1}, 2}},
+                          Uneven{{2, 40, 33, 11}, {40, 1, 2, 3}, {{3, 2}, {1, 0}, {1, 3}, 40}},
+                          Uneven{{7, 3, 50, 130}, {10, 3, 1, 7}, {{1, 2}, {0, 3}, {1, 1}, 1}},
+                          Uneven{{1, 200, 9, 300}, {70, 200, 3, 1}, {{1, 1}, {2, 0}, {2, 1}, 1}}}) {
+    out << '\n' << to_string(l.in) << ", filters " << to_string(l.filter) << '\n';
+    list_sets(l.in, l.filter, l.g);
+  }
+  test::check_decisions("backends/conv2d_work.txt", out.str());
+}
+
 TEST_CASE("the number of threads changes nothing but the workspace of a convolution's plan") {
   const auto without_workspace = [](const std::string& lines) {
     std::istringstream in(lines);

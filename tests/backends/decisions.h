@@ -1,11 +1,14 @@
 // Shared by the tests of select functions.
 #pragma once
 
+#include <ostream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <gradus/backends/openmp/kernels.h>
+#include <gradus/core/kernel_choice.h>
 #include <gradus/tests/decisions.h>
 
 namespace gradus::test {
@@ -19,6 +22,14 @@ inline std::vector<std::pair<std::string, const openmp_detail::KernelTable*>> al
 #else
   return {};
 #endif
+}
+
+/// Prints what an algorithm's estimate counts, with six digits: part 12, other part 3.5.
+inline void print_work(std::ostream& out, const WorkParts& parts, const KernelWork& work) {
+  std::ostringstream text;
+  for (size_t i = 0; i < kMaxWorkParts && parts[i].name; ++i)
+    text << (i > 0 ? ", " : "") << parts[i].name << ' ' << work[i];
+  out << text.str();
 }
 
 }  // namespace gradus::test

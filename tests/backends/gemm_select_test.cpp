@@ -31,9 +31,9 @@ GemmProblem problem_of(const KernelTable& table, int threads, const Sizes& s, DT
           .products = s.products};
 }
 
-std::string text_of(const GemmPlan& plan) {
+std::string text_of(const GemmPlan& plan, const GemmAlgorithm& algorithm) {
   std::ostringstream out;
-  out << plan.algorithm->name << (plan.transposed ? " transposed" : "") << " |";
+  out << algorithm.name << (plan.transposed ? " transposed" : "") << " |";
   if (plan.grain > 0) out << " grain " << plan.grain;
   if (plan.depth_at_once > 0) out << " depth " << plan.depth_at_once;
   if (plan.a_in_place) out << " a_in_place";
@@ -46,9 +46,10 @@ std::string text_of(const GemmPlan& plan) {
           << cut->columns;
   }
   if (plan.products_at_once > 1) out << ", products " << plan.products_at_once;
-  out << " | " << plan.workspace_bytes << '\n';
+  out << " | " << plan.workspace_bytes;
   return out.str();
 }
+std::string text_of(const GemmPlan& plan) { return text_of(plan, *plan.algorithm) + '\n'; }
 
 constexpr Sizes kSizes[] = {
     {1, 1000, 500},   {4, 512, 512},     {6, 10, 84},        {16, 16, 16},       {32, 32, 512},
@@ -77,6 +78,32 @@ TEST_CASE("the openmp backend chooses the listed algorithms and blocks for matri
         }
   }
   test::check_decisions("backends/gemm_decisions.txt", out.str());
+}
+
+TEST_CASE("every algorithm of matrix products that can run has the listed blocks and the listed work") {
+  std::ostringstream out;
+  out << "instruction set, type, A B (t: transposed) | algorithm | blocks | workspace in bytes, two threads | work\n";
+  const auto tables = test::all_instruction_sets();
+  const auto list = [&](size_t set, const Sizes& s, DType dtype, bool a, bool b) {
+    const GemmProblem p = problem_of(*tables[set].second, 2, s, dtype, a, b);
+    for (const bool turned : {false, true}) {
+      const GemmProblem problem = turned ? p.transposed() : p;
+      gemm_family().for_candidates(problem, [&](const GemmCandidate& each) {
+        out << tables[set].first << ' ' << name(dtype) << (a ? " At" : " A") << (b ? "Bt" : "B")
+            << (turned ? ", C^T" : "") << " | " << text_of(each.algorithm->plan(problem), *each.algorithm) << " | ";
+        test::print_work(out, each.algorithm->parts, each.work);
+        out << '\n';
+      });
+    }
+  };
+  for (const Sizes& s : kSizes) {
+    if (tables.empty()) break;
+    out << '\n' << s.m << " x " << s.n << " x " << s.k << (s.products > 1 ? ", several products\n" : "\n");
+    list(0, s, DType::f64, false, false);
+    list(1, s, DType::f32, true, true);
+    list(2, s, DType::bf16, false, true);
+  }
+  test::check_decisions("backends/gemm_work.txt", out.str());
 }
 
 TEST_CASE("the number of threads changes nothing but the workspace of a product's plan") {

@@ -34,8 +34,7 @@ bool equal(const Array& a, const Array& b) { return Tensor(a).equal(Tensor(b)); 
 std::vector<Array> in_all_layouts(const Array& x) {
   std::vector<Array> copies = {x, ops::clone(x, MemoryFormat::channels_last)};
   copies.push_back(ops::clone(x.transpose(2, 3), MemoryFormat::contiguous).transpose(2, 3));
-  copies.push_back(ops::cat({x, x}, 0).slice(0, 0, x.size(0)));
-  copies.push_back(ops::cat({x, x}, 3).slice(3, 0, x.size(3)));
+  for (const int64_t axis : {1, 2, 3}) copies.push_back(ops::cat({x, x}, axis).slice(axis, 0, x.size(axis)));
   return copies;
 }
 
@@ -201,6 +200,7 @@ TEST_CASE("gradients are unscaled and searched for infinities, or only searched"
     const Array found = scalar(0);
     ops::unscale({}, scalar(0.25), found);
     CHECK(ops::item(found).to_double() == 0);
+    CHECK(found.version() == 0);
     CHECK_THROWS_AS(ops::unscale(std::array{Array::empty({1}, DType::i64)}, scalar(1), found), DTypeError);
   });
 }

@@ -1,5 +1,6 @@
 // Pooling and resampling of the openmp backend compared with naive, at sizes around the edges of vectors.
 #include <limits>
+#include <utility>
 
 #include <gradus/core/ops/nn/nn.h>
 #include <gradus/tests/backends/openmp_compare.h>
@@ -55,6 +56,20 @@ TEST_CASE("openmp max pooling agrees with naive around the edges of vectors") {
       check_max_pool(random({2, channels, 8, 11}, DType::f32, format), geometries[1], false);
   check_max_pool(random({2, 3, 8, 9}, DType::f16), geometries[1], false);
   check_max_pool(random({0, 3, 8, 9}), geometries[1], false);
+}
+
+TEST_CASE("openmp max pooling of 2 x 2 windows, cut by the edge along either axis, and of almost such windows") {
+  const Pool2dGeometry geometries[] = {
+      {{2, 2}, {2, 2}, {0, 0}, {1, 1}}, {{3, 2}, {2, 2}, {0, 0}, {1, 1}}, {{2, 3}, {2, 2}, {0, 0}, {1, 1}},
+      {{2, 2}, {1, 2}, {0, 0}, {1, 1}}, {{2, 2}, {2, 1}, {0, 0}, {1, 1}}, {{2, 2}, {2, 2}, {1, 0}, {1, 1}},
+      {{2, 2}, {2, 2}, {0, 1}, {1, 1}}, {{2, 2}, {2, 2}, {0, 0}, {2, 1}}, {{2, 2}, {2, 2}, {0, 0}, {1, 2}},
+      {{1, 1}, {2, 2}, {0, 0}, {1, 1}}, {{2, 2}, {3, 2}, {0, 0}, {1, 1}}, {{2, 2}, {2, 3}, {0, 0}, {1, 1}},
+  };
+  for (const Pool2dGeometry& g : geometries)
+    for (const auto& [height, width] : {std::pair<int64_t, int64_t>{4, 4}, {4, 5}, {5, 4}, {5, 5}, {8, 33}, {33, 8}})
+      for (const bool ceil_mode : {false, true})
+        for (MemoryFormat format : kFormats)
+          check_max_pool(random({1, 3, height, width}, DType::f32, format), g, ceil_mode);
 }
 
 TEST_CASE("openmp max pooling: equals, NaN and infinities") {

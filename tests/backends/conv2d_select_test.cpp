@@ -199,6 +199,41 @@ TEST_CASE("the number of threads changes nothing but the workspace of a convolut
 
 #if defined(__x86_64__)
 
+TEST_CASE("problems of convolutions are equal if all their parts are, and a plan is that of its problem") {
+  const Operands o({.N = 2, .C = 16, .H = 9, .W = 8, .K = 16, .R = 1}, DType::f32, MemoryFormat::contiguous);
+  const ConvProblem p =
+      problem_of(avx2::kernels(), 2, ConvPass::fprop, o.x, o.w, o.y, {{1, 1}, {0, 0}, {1, 1}, 1}, false);
+  CHECK(p == ConvProblem(p));
+  const std::vector<void (*)(ConvProblem&)> changes = {[](ConvProblem& q) { q.table = &avx512::kernels(); },
+                                                       [](ConvProblem& q) { q.threads = 3; },
+                                                       [](ConvProblem& q) { q.pass = ConvPass::dgrad; },
+                                                       [](ConvProblem& q) { q.dtype = DType::f64; },
+                                                       [](ConvProblem& q) { q.in.h_stride *= 2; },
+                                                       [](ConvProblem& q) { ++q.w.N; },
+                                                       [](ConvProblem& q) { q.out.W = 7; },
+                                                       [](ConvProblem& q) { q.g.padding[1] = 1; },
+                                                       [](ConvProblem& q) { q.g.groups = 2; },
+                                                       [](ConvProblem& q) { q.mask = !q.mask; },
+                                                       [](ConvProblem& q) { q.filters_last = !q.filters_last; }};
+  for (const auto& change : changes) {
+    ConvProblem q = p;
+    change(q);
+    CHECK_FALSE(p == q);
+    CHECK_FALSE(q == p);
+  }
+  // A slice of the weights has to be copied, and then has the strides that dense weights have.
+  StridedLayout gaps = o.w;
+  gaps.strides = {32, 2, 2, 2};
+  const auto plan_of = [&](const StridedLayout& w) {
+    return select_conv2d(avx2::kernels(), 2, o.x, w, nullptr, o.y, {{1, 1}, {0, 0}, {1, 1}, 1});
+  };
+  const ConvPlan first = plan_of(o.w), second = plan_of(gaps), third = plan_of(o.w);
+  CHECK(second.workspace_bytes >= first.workspace_bytes + 4 * 16 * 16);
+  CHECK(second.dense_weights);
+  CHECK(third.workspace_bytes == first.workspace_bytes);
+  CHECK(third.dense_weights == first.dense_weights);
+}
+
 TEST_CASE("the estimate of direct counts what filters read again by both strides") {
   const auto bytes_read_again = [](int64_t row_stride, int64_t column_stride) {
     const auto array = [](const Shape& shape) { return layout(shape, DType::f32, MemoryFormat::contiguous); };

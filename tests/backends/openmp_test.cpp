@@ -1,6 +1,9 @@
-// Matrix products of the openmp backend.
+// Matrix products of the openmp backend, and what its events name.
 #include <array>
 
+#include <gradus/backends/openmp/kernels.h>
+#include <gradus/core/op_lists.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;
@@ -55,4 +58,46 @@ TEST_CASE("openmp linear agrees with naive") {
         compare(random({m, n}, dtype), tolerance_of(dtype) * 8,
                 [&](Backend& on, const Array& y) { on.linear(x, w, given, y); });
     }
+}
+
+TEST_CASE("events of the openmp backend name the vectors that compute, or loops") {
+  struct Last final : Observer {
+    std::string name, implementation;
+    void on_end(const ObservedEvent& event) override { name = event.name, implementation = event.implementation; }
+  } last;
+  add_observer(&last);
+  const std::string vectors = openmp_detail::kernel_table().vectors;
+  for (const DType dtype : {DType::f32, DType::f64, DType::f16, DType::i64}) {
+    const std::string of_floats = dtype == DType::i64 ? "loops" : vectors;
+    const Array x = Array::empty({4, 6}, dtype);
+    naive().fill(x, 1);
+    for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::prod, ReduceOp::max, ReduceOp::min}) {
+      if (op == ReduceOp::mean && dtype == DType::i64) continue;
+      openmp().reduce(op, x, 0b10, Array::empty({4, 1}, dtype));
+      CHECK(last.name == gradus::name(op));
+      CHECK(last.implementation == (op == ReduceOp::sum || op == ReduceOp::mean ? of_floats : "loops"));
+    }
+    openmp().unary(UnaryOp::neg, x, Array::empty({4, 6}, dtype), {});
+    CHECK(last.implementation == of_floats);
+    openmp().binary(BinaryOp::sub, x, x, Array::empty({4, 6}, dtype));
+    CHECK(last.implementation == of_floats);
+  }
+  for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
+    for (const int64_t kernel : {2, 3}) {
+      const Array dx = Array::empty({1, 3, 6, 6}, DType::f32, {}, format);
+      const Array dy = Array::empty({1, 3, 6 / kernel, 6 / kernel}, DType::f32, {}, format);
+      const Array places = Array::empty(dy.shape(), DType::i32, {}, format);
+      naive().fill(dy, 1), naive().fill(places, 0);
+      openmp().max_pool2d_backward(dy, places, dx, {{kernel, kernel}, {kernel, kernel}, {0, 0}, {1, 1}});
+      const bool in_vectors = kernel == 2 && format == MemoryFormat::contiguous;
+      CHECK(last.implementation == (in_vectors ? vectors : "loops"));
+    }
+  remove_observer(&last);
+}
+
+TEST_CASE("openmp gather takes results without elements") {
+  const Array x = random({5, 3});
+  for (const Shape& shape : {Shape{0, 3}, Shape{3, 0}, Shape{0, 0}})
+    CHECK_NOTHROW(openmp().gather(x, 0, Array::empty(shape, DType::i64), Array::empty(shape)));
+  CHECK_NOTHROW(openmp().gather(x.select(1, 0), 0, Array::empty({0}, DType::i64), Array::empty({0})));
 }

@@ -309,6 +309,8 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
   CHECK(long_page.data["calls"].size() == 15'769);  // a row counts as 60 bytes, and each of its operands as 64
   CHECK(long_page.data["left_out"] == 231);
   CHECK(long_page.html.size() < 30'000'000);
+  for (size_t i = 0; i < rows.calls.size(); ++i) rows.explanation.calls[i].name = std::to_string(10'000 + i);
+  CHECK(Page(rows).data["calls"].size() == 15'680);  // and a new text as four bytes more than it has
 
   LabRecording boxes = made_recording(1001);
   for (size_t i = 0; i < 1001; ++i) boxes.explanation.calls[i].op = "op" + std::to_string(i);

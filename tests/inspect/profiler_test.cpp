@@ -355,6 +355,8 @@ TEST_CASE("the table of a profile has the figures of its rows", "[profiler]") {
   near(words.at(2), 100 * net.backward_seconds / in_operators, 5.1e-3);
   CHECK(words.at(3) + words.at(4) == "64B");
 
+  for (const std::vector<Profiler::Row>& rows : {operators, kernels})
+    for (const Profiler::Row& row : rows) CHECK_THAT(table, contains("\n" + row.name + " "));
   const auto heading = [&](const std::string& name) { return line_of(table, name); };
   CHECK(heading("operator") ==
         std::vector<std::string>{"calls", "total", "ms", "self", "ms", "self", "%", "bytes", "GFLOP"});

@@ -8,6 +8,7 @@
 
 using namespace gradus;
 using namespace gradus::test;
+using namespace std::string_literals;
 
 namespace {
 
@@ -127,11 +128,46 @@ TEST_CASE("gzip files are decompressed", "[io]") {
     CHECK(gunzip(packed + gzip("") + gzip("tail"), piece) == text + "tail");  // three members
     CHECK(gunzip(gzip(""), piece).empty());
   }
-  CHECK_THROWS_WITH(gunzip("plain"), contains("'name' is not a gzip file"));
+  for (const char* other : {"plain", "\x1f", "\x1f\x8c", "\x1e\x8b", ""})
+    CHECK_THROWS_WITH(gunzip(other), contains("'name' is not a gzip file"));
   CHECK_THROWS_WITH(gunzip(packed + "garbage"), contains("7 bytes after"));
   for (size_t length = 2; length < packed.size(); length += length < 40 ? 1 : 97)
     CHECK_THROWS_AS(gunzip(packed.substr(0, length)), IoError);
   std::string broken = packed;
   broken[packed.size() - 6] ^= 1;  // one bit of the checksum
   CHECK_THROWS_WITH(gunzip(broken), contains("bad gzip data"));
+}
+
+TEST_CASE("gzip data without their end are an error when more is read", "[io]") {
+  const std::string text(1000, 'x'), packed = gzip(text);
+  for (size_t missing = 1; missing <= 8; ++missing) {  // the trailer
+    const std::string cut = packed.substr(0, packed.size() - missing);
+    io::GzipReader reader(bytes_of(cut), "name");
+    std::string read(1000, '?');
+    CHECK(reader.read(read.data(), 1000) == 1000);
+    CHECK(read == text);
+    CHECK_THROWS_WITH(reader.read(read.data(), 1), contains("'name' is truncated: its gzip data does not end"));
+  }
+  io::GzipReader reader(bytes_of(packed), "name");
+  std::string read(2000, '?');
+  CHECK(reader.read(read.data(), 0) == 0);
+  CHECK(reader.read(read.data(), 2000) == 1000);
+  CHECK(reader.read(read.data(), 2000) == 0);
+}
+
+TEST_CASE("the size in a gzip trailer is known only if there is one member", "[io]") {
+  const auto size_of = [](const std::string& bytes) { return io::GzipReader(bytes_of(bytes), "n").size_in_trailer(); };
+  for (const size_t size : {0, 1, 300, 70000}) CHECK(size_of(gzip(std::string(size, 'x'))) == size);
+  const std::string packed = gzip("some text");
+  CHECK_FALSE(size_of(packed + packed).has_value());
+  // A header of 10 bytes and a trailer of 8.
+  const std::string header("\x1f\x8b\x08\0\0\0\0\0\0\3", 10), trailer("....\4\3\2\1", 8);
+  CHECK(size_of(header + trailer) == 0x01020304u);
+  for (size_t length = 2; length < 18; ++length) CHECK_FALSE(size_of((header + trailer).substr(0, length)).has_value());
+  // Another member may begin anywhere after the header. The highest three bits of its flags are 0.
+  const std::string member("\x1f\x8b\x08\x1f", 4);
+  for (size_t at = 0; at <= 20; ++at)
+    CHECK_FALSE(size_of(header + std::string(at, '.') + member + std::string(20 - at, '.')).has_value());
+  for (const std::string& other : {"\x1f\x8b\x08\x20"s, "\x1f\x8b\x08\x80"s, "\x1f\x8b\x07\0"s, "\x1f\x8a\x08\0"s})
+    CHECK(size_of(header + "........" + other + "..\4\3\2\1") == 0x01020304u);
 }

@@ -99,7 +99,13 @@ TEST_CASE("npy: hostile files are errors", "[io][npy]") {
 
   auto header = [](const std::string& text) { return error_of(file_of(text, std::string(8, '\1'))); };
   CHECK_THAT(header(""), contains("lacks a '{'"));
-  CHECK_THAT(header("{}"), contains("needs descr, fortran_order and shape"));
+  for (const char* some : {"{}", "{'descr': '<f4', 'shape': (2,)}", "{'descr': '<f4', 'fortran_order': False}",
+                           "{'fortran_order': False, 'shape': (2,)}"})
+    CHECK_THAT(header(some), contains("needs descr, fortran_order and shape"));
+  CHECK_THAT(error_of(std::string("\x93NUMPY\1\0\0\0", 10)), contains("the header lacks a '{'"));
+  CHECK_THAT(error_of(std::string("\x93NUMPY\1\0\0", 9)), contains("not an npy file"));
+  CHECK_THAT(error_of(std::string("\x93NUMPY\2\0\0\0\0", 11)), contains("truncated in its header"));
+  CHECK_THAT(error_of(std::string("\x93NUMPY\2\0\0\0\0\0", 12)), contains("the header lacks a '{'"));
   CHECK_THAT(header("{'colour': 1}"), contains("unknown header field"));
   CHECK(header("{'" + std::string(60'000, 'x') + "': 1}").size() < 1000);  // long names are shortened
   CHECK_THAT(header("{'descr': '<f4', 'descr': '<f4'}"), contains("twice"));

@@ -182,6 +182,17 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK_THAT(header("{\"a\":\"x\"}"), contains("a string"));
     CHECK_THAT(header(good.substr(0, good.size() - 1) + "," + good.substr(1)), contains("'a' appears twice"));
     CHECK_THAT(header(R"({"__metadata__":{"a":1}})"), contains("a number"));
+    CHECK_THAT(header(R"({"__metadata__":{"a":["1"]}})"), contains("a list under '__metadata__'"));
+    CHECK_THAT(header(R"({"__metadata__":{"a":true}})"), contains("a boolean"));
+    CHECK_THAT(tensor(R"("dtype":["F32"])"), contains("a list under 'a'"));
+    CHECK_THAT(tensor(R"("shape":[[2]])"), contains("a list under 'a'"));
+    CHECK_THAT(tensor(R"("shape":{})"), contains("an object under 'a'"));
+    CHECK_THAT(tensor(R"("shape":"2")"), contains("a string under 'a'"));
+    CHECK_THAT(tensor(R"("shape":2)"), contains("a number under 'a'"));
+    CHECK_THAT(tensor(R"("dtype":"F32","shape":[9223372036854775807],"data_offsets":[0,8])"),
+               contains("is too large for this machine"));
+    CHECK_THAT(tensor(R"("dtype":"F32","shape":[9223372036854775808],"data_offsets":[0,8])"),
+               contains("has the size 9223372036854775808"));
     CHECK_THAT(header(R"({"__metadata__":{"a":"1","a":"2"}})"), contains("twice"));
     CHECK_THAT(header(R"({"__metadata__":{"a":{}}})"), contains("an object"));
     CHECK_THAT(header(std::string(1000, '{')), contains("not JSON"));

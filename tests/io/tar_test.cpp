@@ -109,7 +109,9 @@ TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
   CHECK(contents(entry("x", "1", '\0') + kEnd) == "x=1 ");
   // Without the ustar magic the prefix field is ignored.
   CHECK(contents(header("x", 0, '0', {{257, std::string(8, '\0')}, {345, "junk"}}) + kEnd) == "x= ");
-  CHECK(contents(header("x", 0, '0', {{345, "dir"}}) + kEnd) == "dir/x= ");
+  for (const char* prefix : {"d", "dir", "a/b"})
+    CHECK(contents(header("x", 0, '0', {{345, prefix}}) + kEnd) == std::string(prefix) + "/x= ");
+  CHECK(contents(header("x", 0, '0', {{345, std::string(155, 'p')}}) + kEnd) == std::string(155, 'p') + "/x= ");
   CHECK(contents(entry("././@LongLink", name + std::string(1, '\0'), 'L') + entry("short", "1") + kEnd) ==
         name + "=1 ");
   CHECK(contents(entry("pax", "18 mtime=12345678\n160 path=" + name + "\n", 'x') + entry("short", "1") +

@@ -311,3 +311,30 @@ TEST_CASE("embedding_bag: memory is linear in the number of indices even with on
     CHECK(peak < 20 * kIndices * kRowBytes);  // padding to the longest bag would need 2,000 times the rows
   }
 }
+
+TEST_CASE("embedding_bag: any row may be the padding, which is in no bag") {
+  on_every_backend([](Device device) {
+    const Tensor table = bag_wave({4, 3}).to(device);
+    for (int64_t padding = -4; padding < 4; ++padding) {
+      const int64_t row = padding < 0 ? padding + 4 : padding, one = (row + 1) % 4, other = (row + 2) % 4;
+      const Tensor indices = tensor({row, one, row, other, row}, kLong).to(device);
+      for (const nn::EmbeddingBagMode mode :
+           {nn::EmbeddingBagMode(kSum), nn::EmbeddingBagMode(kMean), nn::EmbeddingBagMode(kMax)}) {
+        CAPTURE(padding, static_cast<int>(mode.kind));
+        const Tensor pair = stack({table[one], table[other]});
+        const Tensor wanted = mode == kSum ? pair.sum(0) : mode == kMean ? pair.mean(0) : pair.amax(0);
+        const auto options = F::EmbeddingBagFuncOptions().mode(mode).padding_idx(padding);
+        const Tensor weight = table.clone().set_requires_grad(true);
+        const Tensor y = F::embedding_bag(indices.unsqueeze(0), weight, options);
+        const Tensor by_offsets = F::embedding_bag(
+            indices, weight, F::EmbeddingBagFuncOptions(options).offsets(tensor({0, 4}, kLong).to(device)));
+        CHECK(y[0].allclose(wanted, 0, 1e-13));
+        CHECK(by_offsets[0].allclose(wanted, 0, 1e-13));
+        CHECK(by_offsets[1].equal(zeros_like(wanted)));
+        (y.sum() + by_offsets.sum()).backward();
+        CHECK(weight.grad()[row].equal(zeros_like(wanted)));
+        CHECK((weight.grad()[one] + weight.grad()[other]).abs().min().item<double>() > 0);
+      }
+    }
+  });
+}

@@ -344,6 +344,15 @@ TEST_CASE("embeddings print their options, and draw new values when they are res
   CHECK(
       printed(nn::EmbeddingBag(nn::EmbeddingBagOptions(5, 3).mode(kMax).include_last_offset(true))).find("mode=kMax") !=
       std::string::npos);
+  CHECK(printed(nn::EmbeddingBag(nn::EmbeddingBagOptions(5, 3)
+                                     .max_norm(2)
+                                     .norm_type(1)
+                                     .scale_grad_by_freq(true)
+                                     .sparse(true)
+                                     .mode(kSum)
+                                     .padding_idx(1))) ==
+        "gradus::nn::EmbeddingBag(num_embeddings=5, embedding_dim=3, max_norm=2, norm_type=1, scale_grad_by_freq=true, "
+        "sparse=true, mode=kSum, padding_idx=1)");
   CHECK_THROWS_WITH(nn::Embedding(nn::EmbeddingOptions(4, 3)._weight(ones({3, 4}))),
                     contains("Embedding of 4 rows with 3 columns has shape (3, 4)"));
   manual_seed(9);

@@ -393,7 +393,12 @@ TEST_CASE("attention masks may differ between samples and heads, and are added t
   const Tensor own = mask.narrow(0, heads, heads);
   const auto [single, single_weights] = attention(q[1], k[1], k[1], padding[1], true, own, false);
   CHECK(single.allclose(output[1], 1e-4, 1e-5));
+  CHECK(single_weights.sizes() == Shape({heads, queries, keys}));
+  CHECK(single.sizes() == Shape({queries, 6}));
   CHECK(single_weights.allclose(weights[1], 1e-4, 1e-5));
+  const Tensor average = std::get<1>(attention(q[1], k[1], k[1], padding[1], true, own));
+  CHECK(average.sizes() == Shape({queries, keys}));
+  CHECK(average.allclose(weights[1].mean(0), 1e-4, 1e-5));
   CHECK(std::get<0>(attention(q[1], k[1], k[1], none, false, own)).sizes() == Shape({queries, 6}));
 }
 

@@ -274,8 +274,8 @@ TEST_CASE("a body may be a temporary, an lvalue or const") {
 
 namespace {
 
-// Returns true if several threads compute chunks of a call at the same time. Tries again for up to 30 s, because callers
-// work without helpers for a while if a busy machine has delayed these.
+// Returns true if several threads compute chunks of a call at the same time. Tries again for up to 30 s, because
+// callers work without helpers for a while if a busy machine has delayed these.
 bool helpers_compute() {
   using namespace std::chrono_literals;
   for (const auto end = std::chrono::steady_clock::now() + 30s; std::chrono::steady_clock::now() < end;) {

@@ -83,9 +83,10 @@ TEST_CASE("events of the openmp backend name the vectors that compute, or loops"
     CHECK(last.implementation == of_floats);
   }
   for (const MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
-    for (const int64_t kernel : {2, 3}) {
-      const Array dx = Array::empty({1, 3, 6, 6}, DType::f32, {}, format);
-      const Array dy = Array::empty({1, 3, 6 / kernel, 6 / kernel}, DType::f32, {}, format);
+    for (const auto& [kernel, height, width] :
+         {std::array<int64_t, 3>{2, 6, 6}, {3, 6, 6}, {2, 6, 9}, {2, 9, 6}, {3, 6, 9}}) {
+      const Array dx = Array::empty({1, 3, height, width}, DType::f32, {}, format);
+      const Array dy = Array::empty({1, 3, height / kernel, width / kernel}, DType::f32, {}, format);
       const Array places = Array::empty(dy.shape(), DType::i32, {}, format);
       naive().fill(dy, 1), naive().fill(places, 0);
       openmp().max_pool2d_backward(dy, places, dx, {{kernel, kernel}, {kernel, kernel}, {0, 0}, {1, 1}});

@@ -16,6 +16,7 @@
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/tests/catch.h>
@@ -109,6 +110,34 @@ TEST_CASE("OpenMP's threads compute, at most the configured number") {
   set_num_threads(2);
   const SerialGuard serial;
   CHECK_FALSE(runs_on_openmp());
+}
+
+TEST_CASE("OpenMP's threads compute the same chunks as the pool, in as many slots as threads, and pass on errors") {
+  if (!use_openmp(3)) return;
+  using Chunk = std::pair<int64_t, int64_t>;
+  bool on_openmp = false;
+  while (!on_openmp) {
+    REQUIRE(runs_on_openmp_soon());
+    std::mutex mutex;
+    std::set<Chunk> chunks;
+    std::atomic<int> calls{0}, wrong{0}, elsewhere{0};
+    parallel_for(10, 3, [&](int64_t begin, int64_t end, int slot) {
+      const std::lock_guard lock(mutex);
+      chunks.emplace(begin, end);
+      ++calls, wrong += slot < 0 || slot >= 3, elsewhere += !omp_in_parallel();
+    });
+    CHECK(chunks == std::set<Chunk>{{0, 3}, {3, 6}, {6, 9}, {9, 10}});
+    CHECK(calls == 4);
+    CHECK(wrong == 0);
+    on_openmp = elsewhere == 0;
+  }
+  const auto fail = [] {
+    parallel_for(10, 3, [](int64_t begin, int64_t) {
+      if (begin == 6) throw std::runtime_error("third chunk");
+    });
+  };
+  CHECK_THROWS_WITH(fail(), "third chunk");
+  CHECK(runs_on_openmp_soon());
 }
 
 TEST_CASE("of several concurrent callers one uses OpenMP's threads and the others the pool") {

@@ -1,9 +1,11 @@
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include <gradus/core/array/array.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/tests/catch.h>
 
@@ -232,4 +234,42 @@ TEST_CASE("tensors on the cpu hold no more than their limit") {
   CHECK_THROWS_AS(Storage::allocate(2, Device()), OutOfMemoryError);
   set_memory_limit(Device(), kNoMemoryLimit);
   Storage::allocate(2000, Device());
+}
+
+TEST_CASE("storage comes from a recorder of its device type if that has memory for it") {
+  struct Recorder final : RecordedMemory {
+    explicit Recorder(DeviceType type) : of(type) { detail::recorded_memory = this; }
+    ~Recorder() override { detail::recorded_memory = nullptr; }
+    DeviceType type() const override { return of; }
+    std::shared_ptr<void> allocate(size_t bytes) override {
+      ++asked;
+      if (bytes > sizeof block) return nullptr;
+      return {block, [this](void*) { ++returned; }};
+    }
+    void fill(void*, const void*, size_t) override {}
+    bool is_watched() const override { return true; }
+    DeviceType of;
+    int asked = 0, returned = 0;
+    alignas(64) char block[64];
+  };
+  {
+    Recorder recorder(DeviceType::cpu);
+    {
+      const Storage inside = Storage::allocate(64, {}), copy = inside;
+      CHECK(inside.data() == recorder.block);
+      CHECK(inside.bytes() == 64);
+      CHECK(recorder.returned == 0);
+    }
+    CHECK(recorder.returned == 1);
+    const Storage outside = Storage::allocate(65, {});  // the recorder declines, so the runtime allocates
+    REQUIRE(outside.data() != nullptr);
+    CHECK(outside.data() != recorder.block);
+    std::memset(outside.data(), 0, 65);
+    CHECK(recorder.asked == 2);
+    CHECK(Storage::allocate(0, {}).data() == nullptr);
+    CHECK(recorder.asked == 2);
+  }
+  Recorder other(DeviceType::cuda);
+  CHECK(Storage::allocate(64, {}).data() != other.block);
+  CHECK(other.asked == 0);
 }

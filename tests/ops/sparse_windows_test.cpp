@@ -136,3 +136,19 @@ TEST_CASE("convolutions of images without channels give the bias, and its gradie
   CHECK(w.grad().equal(zeros({3, 2, 2, 2})));
   CHECK(bias.grad().equal(zeros({3})));
 }
+
+TEST_CASE("transposed convolutions of images without channels give the bias, or zeros") {
+  for (const std::string& name : backend_names()) {
+    const BackendGuard guard(name);
+    const Device device = device_of(name);
+    for (const int64_t stride : {1, 2}) {
+      const int64_t size = stride + 2;        // 2 windows of 2 pixels along each axis
+      full({1, 3, size, size}, 7.0, device);  // its memory is free again, and the result may get it
+      const Tensor x = ones({1, 0, 2, 2}, device), w = ones({0, 3, 2, 2}, device),
+                   bias = tensor({1.F, 2.F, 3.F}).to(device);
+      const Tensor none = conv_transpose2d(x, w, {}, stride), biased = conv_transpose2d(x, w, bias, stride);
+      CHECK(none.equal(zeros({1, 3, size, size}, device)));
+      CHECK(biased.equal(bias.view({1, 3, 1, 1}).expand({1, 3, size, size})));
+    }
+  }
+}

@@ -58,6 +58,9 @@ TEST_CASE("row-major and channels-last strides") {
   CHECK(contiguous_strides({}) == Strides{});
   CHECK(contiguous_strides({2, 0, 4}) == Strides{4, 4, 1});
   CHECK(channels_last_strides({2, 3, 4, 5}) == Strides{60, 1, 15, 3});
+  CHECK(channels_last_strides({2, 0, 4, 5}) == Strides{20, 1, 5, 1});  // a size of 0 counts as 1
+  CHECK(channels_last_strides({2, 3, 0, 5}) == Strides{15, 1, 15, 3});
+  CHECK(channels_last_strides({2, 3, 4, 0}) == Strides{12, 1, 3, 3});
   CHECK(axes_by_stride({60, 1, 15, 3}) == Dims{0, 2, 3, 1});
   CHECK_THROWS_AS(channels_last_strides({2, 3, 4}), ShapeError);
 }

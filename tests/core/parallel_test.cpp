@@ -131,11 +131,13 @@ TEST_CASE("a serial thread computes all chunks itself until its guards end") {
     const SerialGuard outer;
     { const SerialGuard inner; }
     CHECK(all_here());
+    CHECK(parallel_slots(1000, 1) == 1);
   }
   std::thread([] {
     CHECK_FALSE(detail::serial_thread);  // the guard belonged to another thread
   }).join();
   CHECK_FALSE(detail::serial_thread);
+  CHECK(parallel_slots(1000, 1) == 4);
 }
 
 TEST_CASE("several threads may call at once") {

@@ -63,6 +63,24 @@ TEMPLATE_TEST_CASE("all_reduce, reduce and reduce_scatter of every type", "[coll
   });
 }
 
+TEST_CASE("long vectors travel in several segments", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const int ranks = GENERATE(2, 5);  // five ranks form a ring
+  CAPTURE(transport, ranks);
+  expect_ranks(transport, ranks, [&](ProcessGroup& group) {
+    constexpr int64_t kCount = 120'001;  // elements of a rank's part; a segment has less than 384 KiB
+    for (const ReduceKind kind : {ReduceKind::sum, ReduceKind::avg}) {
+      const auto expected = [&](int64_t i) { return reduced(kind, ranks, i); };
+      Array x = contribution<float>(group.rank(), kCount * ranks), part = Array::empty({kCount}, DType::f32);
+      group.reduce_scatter(x, part, kind);
+      require(equals<float>(part, 0, kCount, [&](int64_t i) { return expected(group.rank() * kCount + i); }),
+              "reduce_scatter");
+      group.all_reduce(x, kind);
+      require(equals<float>(x, 0, kCount * ranks, expected), "all_reduce");
+    }
+  });
+}
+
 TEST_CASE("booleans: sum and max are or, prod and min are and", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {
@@ -236,6 +254,11 @@ TEST_CASE("a RecordingGroup counts the bytes of uneven parts and fills what it w
   CHECK(equals<float>(all, 1, 4, [](int64_t) { return 0; }));
   group.all_to_all_v(x, {1, 2, 1}, y, {3, 2, 1});
   CHECK(group.bytes(CollectiveKind::all_to_all_v) == 4 * 2);
+  CHECK(equals<float>(y, 0, 4, [](int64_t i) { return element(1, i); }));
+  std::fill_n(y.data<float>(), 6, 9.0f);
+  group.all_to_all_v(x.slice(0, 0, 2), {0, 2, 0}, y, {3, 2, 1});  // sends less than it receives
+  CHECK(equals<float>(y, 0, 2, [](int64_t i) { return element(1, i); }));
+  CHECK(equals<float>(y, 2, 4, [](int64_t) { return 9; }));
 }
 
 TEST_CASE("asynchronous work is done in order while its callers continue", "[collectives]") {

@@ -129,6 +129,32 @@ TEST_CASE("ddp: gradients are parts of few buckets, before and after zero_grad")
   });
 }
 
+TEST_CASE("ddp: a net of a single parameter is averaged, too") {
+  expect_ranks("local", 2, [](ProcessGroup& group) {
+    const nn::Linear net(nn::LinearOptions(3, 1).bias(false));
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group});
+    net(full({1, 3}, group.rank() + 1.0)).sum().backward();
+    require(net->weight.grad().equal(full({1, 3}, 1.5, kFloat)), "the average");
+  });
+}
+
+TEST_CASE("ddp: the weight of a loss makes the average of uneven shares that of the whole batch") {
+  expect_ranks("local", 4, [](ProcessGroup& group) {
+    const DistributedDataParallel ddp(nn::Linear(3, 1), {std::shared_ptr<void>(), &group});
+    require(ddp.loss_weight(3, 12) == 1 && ddp.loss_weight(1, 8) == 0.5 && ddp.loss_weight(0, 8) == 0, "weights");
+    require(ddp.loss_weight(1, 1) == 4, "the only sample");
+    for (const auto& [own, all] : {std::pair(-1, 8), {9, 8}, {0, 0}, {0, -1}}) {
+      std::string message;
+      try {
+        ddp.loss_weight(own, all);
+      } catch (const ValueError& error) { message = error.what(); }
+      const std::string expected = "loss_weight] " + std::to_string(own) + " samples of this rank among " +
+                                   std::to_string(all) + " of all ranks";
+      require(message.find(expected) != std::string::npos, "expected '" + expected + "', got '" + message + "'");
+    }
+  });
+}
+
 TEST_CASE("ddp: no_sync accumulates on each rank, and the next pass averages the sums") {
   const auto batches = make_batches(3, 8, kDouble);
   const Net alone = make_net(1, kDouble);

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include <gradus/core/runtime/random.h>
+#include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/elastic_simulation.h>
@@ -256,6 +257,44 @@ TEST_CASE("elastic training: after any two crashes it has the right results or s
               job.sharded ? ", sharded" : "", schedules);
   std::fflush(stdout);
   CHECK(schedules > 10'000 / parts);
+}
+
+TEST_CASE("elastic training: a place that survives no losses is not connected twice", "[elastic]") {
+  const auto store = std::make_shared<HashStore>();
+  Membership(store).begin(Members::first(1, 0, 1));
+  int connections = 0;
+  const auto connect = [&](const Members&, int, std::optional<int>) -> GroupPtr {
+    ++connections;
+    throw CommError("no network");
+  };
+  ElasticOptions options;
+  options.on_group = [](const GroupPtr&) {};
+  ElasticTraining training(options, ElasticPlace{0, Membership(store), connect, /*survives_losses=*/false});
+  CHECK_THROWS_WITH(training.run(
+                        1, [](int64_t) {}, [] {}),
+                    contains("no network"));
+  CHECK(connections == 1);
+}
+
+TEST_CASE("elastic training: a worker gets its rank once, and a group after each failure", "[elastic]") {
+  const auto store = std::make_shared<HashStore>();
+  Membership membership(store);
+  membership.begin(Members::first(1, 0, 1));
+  int failures = 2, ranks = 0, groups = 0, updates = 0;
+  const auto connect = [](const Members&, int, std::optional<int>) -> GroupPtr {
+    return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+  };
+  ElasticOptions options;
+  options.on_rank = [&](int local_rank) { ranks += 1 + local_rank; };
+  options.on_group = [&](const GroupPtr&) { ++groups; };
+  ElasticTraining training(options, ElasticPlace{0, Membership(store), connect});
+  const auto compute = [&](int64_t) {
+    if (failures-- <= 0) return;
+    membership.renew(training.generation());  // the list of the next group, so that the worker need not wait for it
+    training.group()->abort("lost");
+  };
+  CHECK(training.run(2, compute, [&] { ++updates; }));
+  CHECK((ranks == 1 && groups == 3 && updates == 2 && training.step() == 2));
 }
 
 TEST_CASE("elastic training: a line of text replays a schedule", "[elastic]") {

@@ -209,6 +209,30 @@ TEST_CASE("sharded training in float32 equals that of one process after 100 step
   });
 }
 
+TEST_CASE("ZeroRedundancyOptimizer names the entry that a state lacks, or has for no parameter", "[sharding]") {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  Net net = make_net(1, kDouble);
+  ZeroRedundancyOptimizer zero(net, shared(group), adam);
+  DistributedDataParallel ddp(net, shared(group), small_buckets());
+  loss_of(net, make_batches(1, 4, kDouble)[0]).backward();
+  zero.step();
+  const optim::StateDict whole = zero.state_dict();
+  int lacking = 0;
+  for (const auto& item : whole) {
+    if (!item.key().ends_with(".exp_avg")) continue;
+    ++lacking;
+    optim::StateDict state = whole;
+    state.erase(item.key());
+    CHECK_THROWS_WITH(zero.load_state_dict(state), contains("the state has no '" + item.key() + "', of '"));
+  }
+  CHECK(lacking > 1);
+  optim::StateDict more = whole;
+  more.insert("state." + std::to_string(lacking) + ".exp_avg", zeros({1}));
+  CHECK_THROWS_WITH(zero.load_state_dict(more), contains("but there are " + std::to_string(lacking) + " parameters"));
+  zero.load_state_dict(whole);
+  for (const auto& item : zero.state_dict()) CHECK(item->equal(whole[item.key()]));
+}
+
 TEST_CASE("a checkpoint of ZeroRedundancyOptimizer continues on another number of ranks", "[sharding]") {
   const int before = GENERATE(1, 2, 3, 4), after = GENERATE(1, 2, 4);
   CAPTURE(before, after);
@@ -274,6 +298,7 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   const auto optimizer = adam(fsdp.parameters());
   fsdp.save(folder.path().string(), *optimizer);
   const std::string good(reinterpret_cast<const char*>(io::read_file(index).data()), io::read_file(index).size());
+  CHECK(good.starts_with("{\n \"ranks\": 1,\n \"save\": \""));
   const auto values = values_of(fsdp.full_state_dict());
   const auto fails = [&](const std::string& text, const std::string& with) {
     io::write_file(index, std::string_view(text));
@@ -293,6 +318,9 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails(changed("\"ranks\": 1", "\"ranks\": 9223372036854775807"), "it is for 9223372036854775807 ranks");
   fails(changed("\"ranks\": 1", "\"ranks\": \"x\""), "not the index of a sharded checkpoint");
   fails(changed("\"unit.conv\"", "\"unit.convolution\""), "it has 'unit.convolution', which this net does not have");
+  for (const char* name : {"optimizer.other", "optimizer.state.99.exp_avg"})  // with the cut of the convolution
+    fails(changed("\"unit.conv\"", "\"" + std::string(name) + "\""),
+          "'" + std::string(name) + "' belongs to none of the ");
   fails(changed("'conv.weight' of shape (3, 1, 3, 3)", "'conv.weight' of shape (1, 3, 3, 3)"), "'unit.conv' is 1 x 35");
   fails(changed("\"save\": \"", "\"save\": \"1"), ".safetensors");
   fails(changed("\"save\": \"", "\"save\": \"../"), "a save '../");

@@ -372,12 +372,26 @@ TEST_CASE("sharded_embedding: a bad index on one rank is an error on all, and th
   });
 }
 
+TEST_CASE("sharded_embedding: hashed rows have the places that saved tables rely on", "[sharded_embedding]") {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  // Row r is at r * m modulo the number of rows, where m is the first number from the golden section on that has no
+  // common divisor with the number of rows.
+  for (const auto& [rows, second] : {std::pair(1, 0), {2, 1}, {3, 2}, {10, 7}, {29, 18}, {30, 19}, {1000, 619}}) {
+    const auto options = nn::ShardedEmbeddingOptions(rows, 1).placement(nn::RowPlacement::hash);
+    const auto table = make_table(group, options, kFloat);
+    CHECK(table->place_of(0).row == 0);
+    for (int row = 0; row < rows; ++row) CHECK(table->place_of(row).row == row * second % rows);
+  }
+}
+
 TEST_CASE("sharded_embedding: errors", "[sharded_embedding]") {
   expect_ranks("local", 2, [](ProcessGroup& group) {
     const auto made = [&](int64_t rows, int64_t columns, nn::RowPlacement placement = nn::RowPlacement::range) {
       return nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(rows, columns).placement(placement), shared(group));
     };
     require_error([&] { made(0, 4); }, "ShardedEmbedding of 0 rows with 4 columns");
+    require_error([&] { made(4, 0); }, "ShardedEmbedding of 4 rows with 0 columns");
+    require_error([&] { made(-1, 4); }, "ShardedEmbedding of -1 rows with 4 columns");
     require_error([&] { made(int64_t{1} << 31, 1, nn::RowPlacement::hash); }, "takes less than 2^31 rows");
     require_error([&] { nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(4, 4), nullptr); }, "needs a process group");
     const auto table = make_table(group, {10, 4}, kDouble);

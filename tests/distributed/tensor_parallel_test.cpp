@@ -438,6 +438,11 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
                     "3 heads cannot be shared equally by 2");
     require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(6, 4), group); },
                     "embed_dim 6 cannot be divided into 4 heads");
+    for (const auto& [size, heads] : {std::pair(6, 0), {0, 2}, {-6, 2}, {6, -2}})
+      require_message([size = size, heads = heads,
+                       &group] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(size, heads), group); },
+                      "embed_dim " + std::to_string(size) + " cannot be divided into " + std::to_string(heads) +
+                          " heads of equal size");
     require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 8), none); },
                     "needs a process group");
     require_message([&] { nn::SequenceParallelLayerNorm(nn::LayerNormOptions({4}), none); }, "needs a process group");
@@ -458,6 +463,10 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
         "targets: number 1 of them, 6, is outside [0, 6)");
     const nn::VocabParallelEmbedding embed(nn::VocabParallelEmbeddingOptions(4, 3), group);
     require_message([&] { embed(targets(-1)); }, "indices: number 1 of them, -1, is outside [0, 4)");
+    require_message([&] { embed(targets(4)); }, "indices: number 1 of them, 4, is outside [0, 4)");
+    require_message([&] { embed(tensor({4, 0}, kLong)); }, "indices: number 0 of them, 4, is outside [0, 4)");
+    require_message([&] { parallel_cross_entropy(ones({}), ones({}, kLong), group); },
+                    "logits of shape () need targets of shape ()");
     require_message([&] { embed(ones({2})); }, "indices must be int64 or int32, got float32");
 
     // None of these calls has sent anything. The linear layers in their other modes:

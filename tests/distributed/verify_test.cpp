@@ -141,6 +141,24 @@ TEST_CASE("verify: gradients that are summed") {
   CHECK_THAT(report.str(), contains(" 1.0e+00 "));  // twice the gradient differs from it by as much as the gradient
 }
 
+TEST_CASE("verify: gradients that are averaged twice") {
+  const auto parts = parts_of(make_batches(3, 8, kFloat));
+  const auto halve = [](nn::Module& model, const Group& group) {
+    average_only(model, group);
+    for (const Tensor& parameter : model.parameters())
+      if (parameter.requires_grad()) parameter.register_hook([](const Tensor& gradient) { return gradient / 2; });
+    return nullptr;
+  };
+  const VerifyReport report = report_of("local", 2, [&](const Group& group) {
+    return verify(
+        group, [] { return train_net(1); }, parts, wrapped(halve));
+  });
+  CHECK_THAT(report.diagnosis(), contains("all gradients are ") && contains(" times those of one process"));
+  CHECK_THAT(report.diagnosis(), !contains("sums, not averages"));
+  CHECK_THAT(report.str(), contains("Relative differences of 2 ranks from one process"));
+  CHECK_THAT(VerifyReport().str(), contains("Relative differences of 0 ranks"));
+}
+
 TEST_CASE("verify: of gradients that differ by the same amount, the first one is named") {
   const auto parts = parts_of(make_batches(1, 8, kFloat));
   const auto spoil = [](nn::Module& model, const Group&) {

@@ -57,8 +57,8 @@ DType compute_type(BinaryOp op, DType dtype) {
   return !is_floating(dtype) && (op == div || needs_floating(op)) ? get_default_dtype() : dtype;
 }
 
-// Throws a ValueError if integers are divided by 0, on the CPU only: on a GPU the host would have to wait for the result
-// of this check. There, as in PyTorch, the quotient is 0.
+// Throws a ValueError if integers are divided by 0, on the CPU only: on a GPU the host would have to wait for the
+// result of this check. There, as in PyTorch, the quotient is 0.
 void check_divisor(BinaryOp op, DType compute, const Array& b) {
   const bool divides = op == div || op == fmod || op == remainder;
   if (!divides || is_floating(compute) || !b.device().is_cpu()) return;

@@ -139,8 +139,8 @@ double recurrent_bytes(const RecurrentProblem& p) {
   return static_cast<double>((2 * sums_of(p.cell) + (p.backward ? 3 : 2)) * states * element(p.dtype));
 }
 
-// A step of a cluster multiplies the states of its sequences with all weights, which it loads into registers before. The
-// registers that the weights need decide how many blocks a multiprocessor can run.
+// A step of a cluster multiplies the states of its sequences with all weights, which are in registers. These registers
+// decide how many blocks a multiprocessor can run.
 KernelWork clusters_work(const RecurrentProblem& p) {
   const RecurrentPlan plan = plan_clusters(p);
   const int64_t gates = gates_of(p.cell), size = plan.cluster * kClusterUnits;

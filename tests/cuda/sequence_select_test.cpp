@@ -116,4 +116,13 @@ TEST_CASE("plans of recurrent layers on CUDA: clusters, contiguous operands, and
   CHECK(select(possible).algorithm == &kRecurrentClusters);
   for (const RecurrentProblem& other : {wide, strided, projected, precise})
     CHECK(select(other).algorithm == &kRecurrentSteps);
+  // In a backward pass, shared memory holds columns of the weights, which some devices with clusters cannot hold.
+  for (const auto& [size, cell] : {std::pair{int64_t{256}, RecurrentCell::lstm}, {128, RecurrentCell::gru}})
+    for (const bool backward : {false, true}) {
+      RecurrentProblem problem{.cell = cell, .length = 5, .batch = 7, .size = size, .backward = backward};
+      const size_t bytes = select(problem).shared_bytes;
+      CHECK(bytes == (backward ? static_cast<size_t>(4 * gates_of(cell) * size * 33) : 0));
+      problem.device.shared_memory = size_t{99} << 10;
+      CHECK(select(problem).algorithm == (backward && size == 256 ? &kRecurrentSteps : &kRecurrentClusters));
+    }
 }

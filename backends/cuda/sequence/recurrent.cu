@@ -28,7 +28,6 @@
 namespace gradus::cuda_detail::recurrent {
 
 inline constexpr int kWarp = 32, kGates = 4, kSequences = kClusterSequences;
-inline constexpr int kPitch = kClusterUnits + 1;  // of rows of weights in shared memory
 
 // The sizes of a kernel for kSize hidden units. Each sum of a warp's units is in kShare lanes.
 template <int kSize>
@@ -205,7 +204,7 @@ __global__ void __launch_bounds__(Tile<kSize>::kThreads)
   extern __shared__ float columns[];
 #pragma unroll 16
   for (int row = warp; row < sizes.kRows * kSize; row += Tile<kSize>::kThreads / kWarp)
-    columns[row * kPitch + lane] = sizes.weight(w_hh, row / kSize, row % kSize, block * kClusterUnits + lane);
+    columns[row * kClusterPitch + lane] = sizes.weight(w_hh, row / kSize, row % kSize, block * kClusterUnits + lane);
   __syncthreads();
   float weights[kUnits][kWeights];
 #pragma unroll
@@ -213,7 +212,7 @@ __global__ void __launch_bounds__(Tile<kSize>::kThreads)
 #pragma unroll
     for (int i = 0; i < kWeights; ++i) {
       const int gate = i % kGates, row = gate * kSize + lane + kWarp * (i / kGates);
-      weights[column][i] = gate < sizes.kRows ? columns[row * kPitch + warp * kUnits + column] : 0.0f;
+      weights[column][i] = gate < sizes.kRows ? columns[row * kClusterPitch + warp * kUnits + column] : 0.0f;
     }
   exchange.init();
 
@@ -329,9 +328,8 @@ void CudaBackend::recurrent_sequence_backward(const RecurrentBackwardArgs& args)
   EventScope event("recurrent_sequence_backward", "cuda", plan.algorithm->name, {&gates, &w_hh},
                    2 * gates.numel() * cells.shape[2] + 35 * cells.numel(), plan.algorithm->reason);
   visit(plan, kind, cells, reverse, [&]<class T, RecurrentCell cell, int kSize>(recurrent::Sizes<cell> sizes) {
-    constexpr size_t kColumnBytes = sizeof(float) * gates_of(cell) * kSize * recurrent::kPitch;
     Launch(args.gates.device)
-        .with({.shared_bytes = kColumnBytes, .cluster = plan.cluster},
+        .with({.shared_bytes = plan.shared_bytes, .cluster = plan.cluster},
               recurrent::sequence_backward_kernel<T, cell, kSize>, plan.blocks, recurrent::Tile<kSize>::kThreads, sizes,
               recurrent::StateGradient<T>(args.dhidden), args.gates.as<T>(), args.w_hh.as<T>(), args.c0.as<T>(),
               args.cells.as<T>(), args.dc.as<T>(), args.dgates.as<T>(), args.dh0.as<T>());

@@ -121,16 +121,20 @@ KernelWork attention_products_work(const AttentionProblem& p) {
 
 // ---- Recurrent layers ----
 
-bool can_cluster(const RecurrentProblem& p) {
-  constexpr int64_t kMost = int64_t{1} << 24;  // grid sizes and step numbers have 32 bits
-  const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
-  return p.contiguous && !p.projected && p.device.has_clusters() && p.dtype != DType::f64 &&
-         within(p.length, kMost - 1) && within(p.batch, kMost - 1) && within(p.size, kMostRecurrentUnits);
-}
-
 RecurrentPlan plan_clusters(const RecurrentProblem& p) {
   const int64_t cluster = recurrent_cluster(p.size), clusters = ceil_div(p.batch, int64_t{kClusterSequences});
-  return {&kRecurrentClusters, static_cast<uint32_t>(cluster), static_cast<uint32_t>(cluster * clusters)};
+  const int64_t columns = p.backward ? gates_of(p.cell) * cluster * kClusterUnits * kClusterPitch : 0;
+  return {&kRecurrentClusters, static_cast<uint32_t>(cluster), static_cast<uint32_t>(cluster * clusters),
+          sizeof(float) * static_cast<size_t>(columns)};
+}
+
+bool can_cluster(const RecurrentProblem& p) {
+  constexpr int64_t kMost = int64_t{1} << 24;  // grid sizes and step numbers have 32 bits
+  constexpr size_t kExchangeBytes = 20 << 10;  // at most, of numbers that the blocks of a cluster exchange
+  const auto within = [](int64_t n, int64_t limit) { return n > 0 && n <= limit; };
+  return p.contiguous && !p.projected && p.device.has_clusters() && p.dtype != DType::f64 &&
+         within(p.length, kMost - 1) && within(p.batch, kMost - 1) && within(p.size, kMostRecurrentUnits) &&
+         plan_clusters(p).shared_bytes + kExchangeBytes <= p.device.shared_memory;
 }
 
 // States, and sums of a step.

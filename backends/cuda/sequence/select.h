@@ -65,6 +65,7 @@ extern const AttentionAlgorithm kAttentionProducts;  ///< matrix products, softm
 /// The number of sequences that a cluster of recurrent.cu processes, of the hidden units of each of its blocks, and the
 /// maximum number of hidden units.
 inline constexpr int kClusterSequences = 2, kClusterUnits = 32, kMostRecurrentUnits = 256;
+inline constexpr int kClusterPitch = kClusterUnits + 1;  ///< of rows of weights in shared memory, in elements
 /// The number of blocks of a cluster for states with `size` hidden units.
 constexpr int recurrent_cluster(int64_t size) { return (size <= 128 ? 128 : kMostRecurrentUnits) / kClusterUnits; }
 
@@ -91,6 +92,7 @@ using RecurrentAlgorithm = KernelAlgorithm<RecurrentProblem, RecurrentPlan, std:
 struct RecurrentPlan {
   const RecurrentAlgorithm* algorithm = nullptr;
   uint32_t cluster = 0, blocks = 0;  ///< blocks of a cluster, and of all clusters; 0 for the algorithm `steps`
+  size_t shared_bytes = 0;           ///< of a block, for columns of w_hh in a backward pass
 };
 
 RecurrentPlan select(const RecurrentProblem& problem);

@@ -38,6 +38,7 @@ ROOMS = {
     "training": "training checkpoint torch_programs graph",
     "distributed": "distributed training",
 }
+OTHER_PROGRAMS = ("distributed/launcher/", "distributed/comm/mpi/")  # their tests start programs that are not traced
 BOUND = 50  # per cent that a shard must kill: a lower score means that the tests of its room do not run as they should
 
 
@@ -94,9 +95,9 @@ def describe(mutation, source):
     return original, mutated
 
 
-def is_for_other_machines(mutation, source):
-    """Returns true for code that only runs on a GPU, or on CPUs with AVX-512 if this is none."""
-    if mutation.path.endswith("cuda.cpp"):
+def runs_elsewhere(mutation, source):
+    """Returns true for code that only runs on a GPU, on CPUs with AVX-512 if this is none, or in other programs."""
+    if mutation.path.endswith("cuda.cpp") or mutation.path.startswith(OTHER_PROGRAMS):
         return True
     text = mutation.path + source.range_text(mutation.statement.first, mutation.statement.last)
     return ("avx512" in text or "_mm512" in text) and "avx512" not in pathlib.Path("/proc/cpuinfo").read_text()
@@ -128,7 +129,7 @@ def judge(tests, programs, entry, source, equivalents, limit):
         verdict, by, seconds = "equivalent", equivalents[mutation.identity], 0.0
     else:
         verdict, by, seconds = tests.verdict(number, programs, limit)
-        if verdict == "not reached" and is_for_other_machines(mutation, source):
+        if verdict == "not reached" and runs_elsewhere(mutation, source):
             verdict = "elsewhere"
     original, mutated = describe(mutation, source)
     if verdict not in ("killed", "equivalent", "elsewhere"):

@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include <gradus/core/array/array.h>
 #include <gradus/core/platform/process.h>
 #include <gradus/tests/catch.h>
 

@@ -1,4 +1,5 @@
 // Normalize: (x - mean) / deviation for each channel, or with one mean and deviation for all channels.
+#include <gradus/autograd/autograd.h>
 #include <gradus/data/data.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>

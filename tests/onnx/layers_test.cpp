@@ -1,5 +1,6 @@
 // Exports each layer as a net for batches of any size, and nets whose outputs are not results of kernels. onnx_test.py
 // runs the models.
+#include <algorithm>
 #include <fstream>
 #include <regex>
 #include <set>

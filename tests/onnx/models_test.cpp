@@ -1,5 +1,6 @@
 // The nodes of exported models, and errors for nets that cannot be exported. onnx_test.py runs the models that the last
 // case writes.
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 

@@ -70,8 +70,8 @@ std::vector<Pass<T>> passes_of(const PlaneLayout& layout, const ConvOperands<T>&
     for (const WindowAxis& columns : o.axes(1)) {
       passes.push_back({rows, columns, terms_of(layout, rows, columns, o.w.W, o.channel_stride()), weights});
       for (int64_t k = 0; k < o.y.C; ++k) {
-        const T* w = o.w.data + k / o.filters() * o.group_stride() + k % o.filters() * o.filter_stride();
-        for (int64_t place : passes.back().terms.weights) *weights++ = w[place];
+        const int64_t filter = k / o.filters() * o.group_stride() + k % o.filters() * o.filter_stride();
+        for (int64_t place : passes.back().terms.weights) *weights++ = o.w.data[filter + place];
       }
     }
   return passes;

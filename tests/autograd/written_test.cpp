@@ -63,7 +63,7 @@ TEST_CASE("numbers are printed with one scale, which is a power of ten") {
   CHECK_THAT(text_of(tensor({1.0, 2000.0})), contains("    1\n 2000\n"));
 }
 
-TEST_CASE("integers from ten digits on are printed with exponents, and each matrix has a format of its own") {
+TEST_CASE("integers of ten or more digits are printed with exponents, and each matrix has its own format") {
   CHECK(lines_of(tensor({1.0, 999999999.0}, kDouble))[0] == "         1");
   CHECK(lines_of(tensor({1.0, 1e9}, kDouble))[0] == " 1.0000e+00");
   const Tensor planes = tensor({1, 200, 3, 4, 0.5, 0.25, 1.5, 2.75, 1e7, 2, 3, 4}).reshape({3, 2, 2});

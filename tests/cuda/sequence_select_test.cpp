@@ -1,6 +1,6 @@
-// How the backend "cuda" computes attention, and recurrent layers over sequences, decided without a GPU for the properties of an
-// H200. The expected decisions are in sequence_plans.txt. After an intended change,
-// GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and recurrent layers on CUDA are those written *"
+// How the backend "cuda" computes attention, and recurrent layers over sequences, decided without a GPU for the
+// properties of an H200. The expected decisions are in sequence_plans.txt. After an intended change,
+//   GRADUS_WRITE_DECISIONS=1 build/cpu-release/tests/test_cuda "plans of attention and recurrent layers on CUDA are *"
 // overwrites that file, and its diff shows what changed.
 #include <sstream>
 

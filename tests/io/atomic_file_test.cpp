@@ -319,7 +319,7 @@ TEST_CASE("a save keeps the permissions, owner and group of the file that it rep
   CHECK((status.st_uid == 1234 && status.st_gid == 4321));
 }
 
-TEST_CASE("a save by another user keeps the group if it may, and else gives it no permissions of its own", "[io]") {
+TEST_CASE("a save by another user keeps the file's group, or takes the group's permissions away if it cannot", "[io]") {
   if (geteuid() != 0) return;  // only the administrator can become other users
   const TemporaryDirectory directory;
   REQUIRE(chmod(directory.path().c_str(), 0777) == 0);
@@ -362,7 +362,7 @@ TEST_CASE("a save follows symbolic links and leaves them", "[io]") {
   CHECK(directory.count() == 2);
   CHECK(elsewhere.count() == 1);
 
-  const auto chain_of = [&](int links) {  // the first of so many links to the target
+  const auto chain_of = [&](int links) {  // the first link of a chain of `links` links to the target
     for (int i = 0; i < links; ++i)
       fs::create_symlink(i == 0 ? target : "chain" + std::to_string(i - 1),
                          directory.file("chain" + std::to_string(i)));

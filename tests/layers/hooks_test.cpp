@@ -236,7 +236,7 @@ TEST_CASE("ids of hooks are unique across kinds, tensors and modules") {
   CHECK(calls == 100 + 1000 + 2 + 2);  // the hooks of x run twice
 }
 
-TEST_CASE("hooks of each kind are removed alone, and recomputation is state of its own") {
+TEST_CASE("removing a hook keeps the hooks of other kinds and the setting of recomputation") {
   const auto add = [](nn::Module& module, int kind) {
     if (kind == 0) return module.register_forward_pre_hook([](nn::Module&, TensorList&) {});
     if (kind == 1) return module.register_forward_hook([](nn::Module&, const TensorList&, TensorList&) {});

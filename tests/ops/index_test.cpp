@@ -23,7 +23,7 @@ TEST_CASE("integers, slices, None and Ellipsis give views, index tensors and mas
   CHECK_THROWS_AS(x.index({"row"}), ValueError);
 }
 
-TEST_CASE("a mask of several dimensions stands beside an index tensor, before and after it") {
+TEST_CASE("a mask of several dimensions can be combined with an index tensor before or after it") {
   const Tensor x = arange(2 * 3 * 4).view({2, 3, 4}), mask = tensor({{0, 1, 0, 0}, {0, 0, 0, 1}, {1, 0, 0, 0}}) > 0;
   CHECK(x.index({tensor({1, 0, 1}), mask}).equal(tensor({12 + 1, 4 + 3, 12 + 8})));
   const Tensor last = arange(3 * 4 * 2).view({3, 4, 2});

@@ -1,5 +1,5 @@
-// Decides how the backend "cuda" computes attention, and recurrent layers over whole sequences. Host code without CUDA, so that
-// decisions can be tested on machines without a GPU. The fused kernels of both need no scratch memory.
+// Decides how the backend "cuda" computes attention, and recurrent layers over whole sequences. Host code without CUDA,
+// so that decisions can be tested on machines without a GPU. The fused kernels of both need no scratch memory.
 #pragma once
 
 #include <algorithm>

@@ -109,8 +109,8 @@ class CaseState : public Listener {
 CATCH_REGISTER_LISTENER(CaseState)
 
 #ifdef CATCH_CONFIG_RUNNER
-/// Adds "~[.]" to filters that only exclude cases: version 2 takes such a filter, "~slow*", for one that names all other
-/// cases, hidden ones too. Filters are separated by commas, and one may go on in the next argument.
+/// Adds "~[.]" to filters that only exclude cases: version 2 takes such a filter, "~slow*", for one that names all
+/// other cases, hidden ones too. Filters are separated by commas, and one may go on in the next argument.
 void exclude_hidden(std::vector<std::string>& arguments) {
   std::string* first = arguments.data();  // the argument and the position at which the current filter begins
   size_t start = 0;

@@ -65,9 +65,9 @@ void list(const Entry& entry, const Settings& settings) {
 
 // ---- Parity ----
 
-/// Reads weights ("net.NAME") and inputs ("input.0" and so on) in float64. Writes the loss of each phase ("0.loss"), its
-/// gradients ("0.grad.NAME") and, after all phases, the buffers ("buffer.NAME"). Parameters are not updated, and nothing
-/// is dropped.
+/// Reads weights ("net.NAME") and inputs ("input.0" and so on) in float64. Writes the loss of each phase ("0.loss"),
+/// its gradients ("0.grad.NAME") and, after all phases, the buffers ("buffer.NAME"). Parameters are not updated, and
+/// nothing is dropped.
 void compute_for_parity(const Entry& entry, const Settings& settings) {
   const Net net = entry.make();
   net.module->to(kDouble);

@@ -1,7 +1,8 @@
 // safetensors: the common safe format for weights. It holds only data, and loading it executes nothing.
 //
 //   8 bytes   N, little-endian
-//   N bytes   JSON: {"__metadata__": {"key": "text"}, "fc.weight": {"dtype": "F32", "shape": [10, 84], "data_offsets": [0, 3360]}, …}
+//   N bytes   JSON: {"__metadata__": {"key": "text"},
+//                    "fc.weight": {"dtype": "F32", "shape": [10, 84], "data_offsets": [0, 3360]}, …}
 //   the rest  the elements, row-major and little-endian; offsets count from here, in order, without gaps or overlaps
 //
 // Readers check every number against the size of the file before they allocate memory. For an invalid file they throw

@@ -97,8 +97,8 @@ GRADUS_MODULE(Backbone);
 
 // ---- SSD ----
 
-/// Liu et al., "SSD: single shot multibox detector", 2016, with a small backbone. Each map of features has a convolution
-/// for the classes, of which the first means that there is no object, and one for the boxes.
+/// Liu et al., "SSD: single shot multibox detector", 2016, with a small backbone. Each map of features has a
+/// convolution for the classes, of which the first means that there is no object, and one for the boxes.
 struct SsdImpl : nn::Module {
   SsdImpl() {
     for (const int64_t channels : BackboneImpl::kChannels) {

@@ -103,8 +103,8 @@ nn::Sequential tcn() {
   return net;
 }
 
-/// N-BEATS with generic blocks (Oreshkin et al., "N-BEATS: neural basis expansion analysis for interpretable time series
-/// forecasting", 2020). Each block explains a part of the past, and adds what follows from it to the forecast.
+/// N-BEATS with generic blocks (Oreshkin et al., "N-BEATS: neural basis expansion analysis for interpretable time
+/// series forecasting", 2020). Each block explains a part of the past, and adds what follows from it to the forecast.
 struct NBeatsImpl : nn::Module {
   NBeatsImpl() {
     for (int i = 0; i < 8; ++i) {

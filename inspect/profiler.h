@@ -7,6 +7,7 @@
 //   profiler.save_trace("trace.json");      // open in chrome://tracing or https://ui.perfetto.dev
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -1,6 +1,7 @@
 // Devices: a type (cpu, cuda) and an index.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 

@@ -60,7 +60,7 @@ struct MatMul final : Node {  // Y = A B; a vector is a row on the left and a co
     if (!needs_grad(i)) return false;
     const Shape &shape = shape_of(i), &y = outputs()[0].shape;
     const int vectors = row + column, batches = y.size() - 2 + vectors;
-    if (i == 1 && !column && shape.size() == 2) return false;  // backward computes one tall product
+    if (i == 1 && shape.size() == 2) return false;  // backward computes one tall product
     if (shape.size() - (i == 0 ? 2 - row : 2 - column) != batches) return true;
     for (int k = 0; k < batches; ++k)
       if (shape[k] != y[k]) return true;

@@ -72,11 +72,10 @@ Tensor run_adaptive_avg_pool2d(OpScope& op, const Tensor& x, int64_t h, int64_t 
   return resample2d(op, x, ops::adaptive_average_stencil(x.size(2), h), ops::adaptive_average_stencil(x.size(3), w));
 }
 
-// Returns a stencil that copies the elements of all parts of an adaptive pooling, one part after another. A part that
-// is shorter than `length`, the longest part, repeats its last element, so that all parts become windows of equal
-// length.
+// Returns a stencil that copies the elements of all parts of an adaptive pooling, one part after another. Raises
+// `length` to the size of the longest part. A shorter part repeats its last element, so that all parts become windows
+// of equal length.
 ops::OwnedStencil parts_of(int64_t size_in, int64_t size_out, int64_t* length) {
-  *length = 1;
   for (int64_t p = 0; p < size_out; ++p)
     *length = std::max(*length, ops::adaptive_end(p, size_in, size_out) - ops::adaptive_begin(p, size_in, size_out));
   std::vector<int64_t> sources;

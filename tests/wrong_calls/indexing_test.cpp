@@ -29,7 +29,7 @@ const WrongCalls indexing("indexing", {
     wrong<IndexError>("index", {"Ellipsis"}, [] { f({3, 2}).index({Ellipsis, Ellipsis}); }),
     wrong<DTypeError>("index", {"float32"}, [] { f({3}).index({f({2})}); }),
     wrong<DTypeError>("index", {"float16", "kBool"}, [] { f({3}).index({ones({3}, kHalf)}); }),
-    wrong<ValueError>("index", {"undefined"}, [] { f({3}).index({Tensor()}); }),
+    wrong<ValueError>("index", {"an index tensor is undefined"}, [] { f({3}).index({Tensor()}); }),
     wrong<IndexError>("index", {"5"}, [] { f({3, 2}).index({5}); }),
     wrong<IndexError>("index", {"3", "(3, 2)"}, [] { f({3, 2}).index({0, 0, 0}); }),
     wrong<IndexError>("index", {"llipsis"}, [] { f({3, 2}).index({Ellipsis, 0, Ellipsis}); }),

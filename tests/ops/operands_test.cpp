@@ -1,0 +1,151 @@
+// Operators of two operands, each of which is a tensor or a number.
+#include <string>
+#include <vector>
+
+#include <gradus/autograd/autograd.h>
+#include <gradus/tests/catch.h>
+
+namespace operands_test {
+
+using namespace gradus;
+using test::contains;
+
+TEST_CASE("a number in the place of a tensor gives the same result and gradient, on either side and in place") {
+  struct Operator {
+    const char* name;
+    Tensor (*run)(const Operand& a, const Operand& b);
+    const Tensor& (*in_place)(const Tensor& a, const Operand& b);
+  };
+  using T = const Tensor&;
+  using O = const Operand&;
+  const std::vector<Operator> operators = {
+      {"add", [](O a, O b) { return add(a, b); }, [](T a, O b) -> T { return a.add_(b); }},
+      {"sub", [](O a, O b) { return sub(a, b); }, [](T a, O b) -> T { return a.sub_(b); }},
+      {"add 3 b", [](O a, O b) { return add(a, b, 3); }, [](T a, O b) -> T { return a.add_(b, 3); }},
+      {"sub 3 b", [](O a, O b) { return sub(a, b, 3); }, [](T a, O b) -> T { return a.sub_(b, 3); }},
+      {"add -0.5 b", [](O a, O b) { return add(a, b, -0.5); }, [](T a, O b) -> T { return a.add_(b, -0.5); }},
+      {"mul", [](O a, O b) { return mul(a, b); }, [](T a, O b) -> T { return a.mul_(b); }},
+      {"div", [](O a, O b) { return div(a, b); }, [](T a, O b) -> T { return a.div_(b); }},
+      {"trunc(a / b)", [](O a, O b) { return div(a, b, "trunc"); }, [](T a, O b) -> T { return a.div_(b, "trunc"); }},
+      {"floor(a / b)", [](O a, O b) { return div(a, b, "floor"); }, [](T a, O b) -> T { return a.div_(b, "floor"); }},
+      {"floor_divide", [](O a, O b) { return floor_divide(a, b); }, nullptr},
+      {"pow", [](O a, O b) { return pow(a, b); }, [](T a, O b) -> T { return a.pow_(b); }},
+      {"maximum", [](O a, O b) { return maximum(a, b); }, nullptr},
+      {"minimum", [](O a, O b) { return minimum(a, b); }, nullptr},
+      {"fmod", [](O a, O b) { return fmod(a, b); }, [](T a, O b) -> T { return a.fmod_(b); }},
+      {"remainder", [](O a, O b) { return remainder(a, b); }, [](T a, O b) -> T { return a.remainder_(b); }},
+      {"atan2", [](O a, O b) { return atan2(a, b); }, nullptr},
+      {"eq", [](O a, O b) { return eq(a, b); }, nullptr},
+      {"ne", [](O a, O b) { return ne(a, b); }, nullptr},
+      {"lt", [](O a, O b) { return lt(a, b); }, nullptr},
+      {"le", [](O a, O b) { return le(a, b); }, nullptr},
+      {"gt", [](O a, O b) { return gt(a, b); }, nullptr},
+      {"ge", [](O a, O b) { return ge(a, b); }, nullptr},
+      {"logical_and", [](O a, O b) { return logical_and(a, b); }, nullptr},
+      {"logical_or", [](O a, O b) { return logical_or(a, b); }, nullptr},
+      {"logical_xor", [](O a, O b) { return logical_xor(a, b); }, nullptr},
+      {"where",
+       [](O a, O b) {
+         return where(tensor({1, 0, 1, 0}) > 0, a, b);
+       },
+       nullptr},
+      {"lerp", [](O a, O b) { return lerp(*a.tensor, ones({4}, kDouble), b); }, nullptr},
+      {"clamp_min", [](O a, O b) { return clamp_min(*a.tensor, b); }, nullptr},
+      {"clamp_max", [](O a, O b) { return clamp_max(*a.tensor, b); }, nullptr},
+  };
+  const std::vector<double> numbers = {2.5, 0.75, 4, 1};
+  for (const Operator& op : operators)
+    for (const double number : {1.5, 0.25, 2.5, 1.0}) {
+      CAPTURE(op.name, number);
+      const auto leaf = [&] { return tensor(numbers, dtype(kDouble).requires_grad(true)); };
+      const auto same = [&](const auto& with_number, const auto& with_tensor) {
+        const Tensor x = leaf(), z = leaf();
+        const Tensor found = with_number(x), wanted = with_tensor(z, full({4}, number, kDouble));
+        CHECK(found.dtype() == wanted.dtype());
+        CHECK(found.detach().to(kDouble).allclose(wanted.detach().to(kDouble), 1e-14, 1e-14));
+        REQUIRE(found.requires_grad() == wanted.requires_grad());
+        if (!found.requires_grad()) return;
+        const Tensor dy = tensor({1.0, 2.0, -3.0, 0.5}, kDouble);
+        const Tensor dx = autograd::grad({found}, {x}, {dy}, {}, false, true)[0];
+        const Tensor dz = autograd::grad({wanted}, {z}, {dy}, {}, false, true)[0];
+        REQUIRE(dx.defined() == dz.defined());
+        if (dx.defined()) CHECK(dx.allclose(dz, 1e-12, 1e-12));
+      };
+      same([&](T x) { return op.run(x, number); }, [&](T x, T y) { return op.run(x, y); });
+      if (std::string(op.name) != "lerp" && std::string(op.name).find("clamp") == std::string::npos)
+        same([&](T x) { return op.run(number, x); }, [&](T x, T y) { return op.run(y, x); });
+      if (op.in_place == nullptr) continue;
+      same([&](T x) { return op.in_place(x.clone(), number); }, [&](T x, T y) { return op.in_place(x.clone(), y); });
+      same([&](T x) { return op.in_place(x.clone(), number); }, [&](T x, T y) { return op.run(x, y); });
+    }
+}
+
+TEST_CASE("alpha is a factor of the second operand, whichever operands are tensors, in the type of the result") {
+  const Tensor whole = tensor({1, 2}), real = tensor({1.0, 2.0}, kDouble);
+  CHECK(add(whole, 2, 3).equal(tensor({7, 8})));
+  CHECK(add(2, whole, 3).equal(tensor({5, 8})));
+  CHECK(add(whole, whole, 3).equal(tensor({4, 8})));
+  CHECK(add(2, 5, 3).item<int>() == 17);
+  CHECK(sub(whole, 2, 3).equal(tensor({-5, -4})));
+  CHECK(sub(2, whole, 3).equal(tensor({-1, -4})));
+  CHECK(sub(2, 5, 3).item<int>() == -13);
+  CHECK(add(real, 2, 0.5).equal(tensor({2.0, 3.0}, kDouble)));
+  CHECK(add(2, real, 0.5).equal(tensor({2.5, 3.0}, kDouble)));
+  CHECK(add(2.5, 1, 0.5).item<double>() == 3);
+  CHECK(add(whole, 0.5, 3).allclose(tensor({2.5, 3.5})));  // the result is of a floating-point type
+  CHECK(whole.clone().add_(2, 3).equal(tensor({7, 8})));
+  CHECK(whole.clone().sub_(2, 3).equal(tensor({-5, -4})));
+  const int64_t large = (int64_t{1} << 53) + 1;  // not a double
+  CHECK(add(tensor({int64_t{0}}), large, 3).item<int64_t>() == 3 * large);
+  CHECK(add(tensor({int64_t{0}}), 1, large).item<int64_t>() == large);
+  for (const auto& wrong :
+       {+[](const Tensor& x) { return add(x, x, 0.5); }, +[](const Tensor& x) { return add(x, 1, 0.5); },
+        +[](const Tensor& x) { return add(1, x, 0.5); }, +[](const Tensor& x) { return sub(x, 1, 0.5); },
+        +[](const Tensor&) { return sub(1, 1, 0.5); }, +[](const Tensor& x) { return x.clone().add_(1, 0.5); }})
+    CHECK_THROWS_WITH(wrong(whole), contains("alpha must not be a fraction where the result is int64"));
+}
+
+TEST_CASE("operators of three tensors name the shapes in the order of their arguments") {
+  const Tensor x = ones({2}), a = ones({3}), b = ones({4});
+  CHECK_THROWS_WITH(addcmul(x, a, b), contains("shapes (3,) and (4,)"));
+  CHECK_THROWS_WITH(addcdiv(x, a, b), contains("shapes (3,) and (4,)"));
+  CHECK_THROWS_WITH(addcmul(x, a, a), contains("shapes (2,) and (3,)"));
+  CHECK_THROWS_WITH(lerp(x, a, 0.5), contains("shapes (3,) and (2,)"));
+}
+
+TEST_CASE("half gradients of matrix products that are summed over batches are rounded once") {
+  struct Shapes {
+    Shape a, b;
+  };
+  for (const Shapes& s : {Shapes{{16, 3}, {16, 3, 16}},
+                          {{16, 16, 3}, {3, 16}},
+                          {{3}, {16, 3, 5}},
+                          {{16, 4, 3}, {3}},
+                          {{1, 4, 3}, {16, 3, 5}},
+                          {{16, 4, 3}, {1, 3, 5}},
+                          {{4, 1, 4, 3}, {1, 5, 3, 4}},
+                          {{4, 4}, {4, 4, 4}},
+                          {{4, 4, 4}, {4, 4}},
+                          {{2, 3}, {3, 4}}}) {
+    CAPTURE(to_string(s.a), to_string(s.b));
+    for (const DType type : {kHalf, kBFloat16}) {
+      manual_seed(7);
+      const auto leaf = [&](const Shape& shape, DType type) {
+        return Tensor(randn(shape).to(kHalf).to(kBFloat16).to(type).array(), true);
+      };
+      const Tensor a = leaf(s.a, type), b = leaf(s.b, type);
+      const Tensor A(a.detach().to(kDouble).array(), true), B(b.detach().to(kDouble).array(), true);
+      const Tensor y = matmul(a, b), Y = matmul(A, B), dy = randn(y.sizes()).to(kBFloat16).to(type);
+      const TensorList found = autograd::grad({y}, {a, b}, {dy}),
+                       wanted = autograd::grad({Y}, {A, B}, {dy.to(kDouble)});
+      const double epsilon = type == kHalf ? 0x1p-11 : 0x1p-8;
+      for (size_t i = 0; i < 2; ++i) {
+        CHECK(found[i].dtype() == type);
+        const Tensor error = (found[i].to(kDouble) - wanted[i]).abs();
+        CHECK((error <= wanted[i].abs() * epsilon * 1.01 + 1e-5).all().item<bool>());
+      }
+    }
+  }
+}
+
+}  // namespace operands_test

@@ -92,7 +92,68 @@ struct Doubled : autograd::Function<Doubled> {
   static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0] * 2}; }
 };
 
+/// Has results of every kind: without history, an argument that was written, an argument, a new one, and none. Saves
+/// some of the arguments and results and an undefined tensor.
+struct Mixed : autograd::Function<Mixed> {
+  static TensorList forward(AutogradContext* ctx, const Tensor& a, const Tensor& b) {
+    const Tensor counts = tensor({1, 2}), product = a * b;
+    a.mul_(2);
+    ctx->mark_dirty({a});
+    ctx->save_for_backward({b, Tensor(), product, counts});
+    return {counts, a, b, Tensor(), product};
+  }
+  static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+    const TensorList saved = ctx->get_saved_variables();
+    CHECK_FALSE(saved[1].defined());
+    CHECK(saved[3].equal(tensor({1, 2})));
+    return {2 * dy[1] + saved[0] * dy[4], dy[2] + saved[2] / saved[0] * dy[4]};
+  }
+};
+
 }  // namespace
+
+TEST_CASE("results of a function are new, written, returned as they are, not differentiable or absent") {
+  const Tensor x = leaf({1, 2}), a = x * 1, b = leaf({3, 5});
+  const TensorList y = Mixed::apply(a, b);
+  REQUIRE(y.size() == 5);
+  CHECK(y[0].equal(tensor({1, 2})));
+  CHECK_FALSE(y[0].requires_grad());
+  CHECK(y[1].is_same(a));
+  CHECK_FALSE(y[2].is_same(b));
+  CHECK(y[2].equal(b));
+  CHECK_FALSE(y[3].defined());
+  CHECK(y[4].detach().equal(numbers({3, 10})));
+  for (const size_t i : {1, 2, 4}) {
+    CAPTURE(i);
+    REQUIRE(y[i].requires_grad());
+    CHECK(std::string(y[i].grad_fn()->name()) == "Mixed");
+    CHECK(y[i].output_nr() == i);
+  }
+  const auto gradients = [&](const Tensor& of) { return autograd::grad({of.sum()}, {x, b}, {}, true); };
+  CHECK(gradients(y[1])[0].equal(numbers({2, 2})));
+  CHECK(gradients(y[1])[1].equal(numbers({0, 0})));
+  CHECK(gradients(y[2])[1].equal(numbers({1, 1})));
+  CHECK(gradients(y[4])[0].equal(numbers({3, 5})));
+  CHECK(gradients(y[4])[1].equal(numbers({1, 2})));
+  (y[1] + 10 * y[2] + 100 * y[4]).sum().backward();
+  CHECK(x.grad().equal(numbers({302, 502})));
+  CHECK(b.grad().equal(numbers({110, 210})));
+}
+
+TEST_CASE("a write in a function is an error of the kind that the same write outside of it is") {
+  const auto error_of = [](const auto& write) -> std::string {
+    try {
+      write();
+    } catch (const AutogradError& error) { return error.what(); }
+    return "none";
+  };
+  const Tensor x = leaf({1, 2}), shared = (x * 1).expand({3, 2});
+  CHECK_THAT(error_of([&] { Doubled::apply(x); }), contains("leaf"));
+  CHECK_THAT(error_of([&] { Doubled::apply(x.slice(0, 0, 1)); }), contains("a view of a leaf"));
+  const Tensor a = x * 1, saved = a.square();
+  Doubled::apply(a);
+  CHECK_THAT(error_of([&] { saved.sum().backward(); }), contains("version"));
+}
 
 TEST_CASE("a function of one tensor") {
   const Tensor x = leaf({1, 2});

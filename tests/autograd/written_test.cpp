@@ -1,7 +1,10 @@
 // What is written of tensors: archives and text.
 #include <cinttypes>
+#include <cmath>
 #include <cstdio>
 #include <sstream>
+#include <string>
+#include <vector>
 
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/autograd.h>
@@ -104,5 +107,68 @@ TEST_CASE("a matrix wider than a line is printed in groups of columns, row by ro
   for (const Shape& shape : {Shape{30, 2}, Shape{2, 16}, Shape{40}}) {
     const std::string text = text_of(arange(100, 100 + numel_of(shape), kLong).reshape(shape));
     CHECK(text.find("Columns") == std::string::npos);
+  }
+}
+
+TEST_CASE("magnitudes decide about width, scale and notation; infinities and NaN do not") {
+  struct Printed {
+    std::vector<double> numbers;
+    std::vector<std::string> lines;
+  };
+  const double inf = INFINITY, nan = std::nan("");
+  const std::vector<Printed> table = {
+      {{0}, {" 0"}},
+      {{-7, 42}, {" -7", " 42"}},
+      {{999999999}, {" 999999999"}},
+      {{1e9, 1}, {" 1.0000e+09", " 1.0000e+00"}},
+      {{1e100}, {"1.0000e+100"}},
+      {{0.5, -0.25}, {" 0.5000", "-0.2500"}},
+      {{0, 0.5}, {" 0.0000", " 0.5000"}},
+      {{10.5, -3}, {" 10.5000", " -3.0000"}},
+      {{10000.5, 1.5}, {" 10000.5000", "     1.5000"}},
+      {{100000.5, 1.5}, {" 1.0000e+05", " 1.5000e+00"}},
+      {{99999.5}, {" 99999.5000"}},
+      {{100000.5}, {"100000 *", " 1.0000"}},
+      {{0.1}, {" 0.1000"}},
+      {{0.05, 0.02}, {"0.01 *", " 5.0000", " 2.0000"}},
+      {{0.011, 0.0099}, {"0.01 *", " 1.1000", " 0.9900"}},
+      {{1e-4, 1.5}, {" 0.0001", " 1.5000"}},
+      {{1e-5, 1.5}, {" 1.0000e-05", " 1.5000e+00"}},
+      {{0, 1e-7}, {"1e-07 *", " 0.0000", " 1.0000"}},
+      {{1e-99, 1.5e-3}, {" 1.0000e-99", " 1.5000e-03"}},
+      {{1e-100, 1.5}, {"1.0000e-100", " 1.5000e+00"}},
+      {{1.5e150, 1e150}, {"1.5000e+150", "1.0000e+150"}},
+      {{nan, 1, inf, 25, -inf}, {"nan", "  1", "inf", " 25", "-inf"}},
+      {{inf, 0.5, nan}, {"    inf", " 0.5000", "    nan"}},
+      {{nan, -inf}, {"nan", "-inf"}},
+      {{inf, 1e-3, 1e3, nan}, {"        inf", " 1.0000e-03", " 1.0000e+03", "        nan"}},
+  };
+  for (const Printed& wanted : table) {
+    std::vector<std::string> lines = lines_of(tensor(wanted.numbers, kDouble));
+    CHECK(lines.back() == "[ CPUDoubleType{" + std::to_string(wanted.numbers.size()) + "} ]");
+    lines.pop_back();
+    CHECK(lines == wanted.lines);
+  }
+  CHECK(lines_of(tensor({{0.05, 0.02}, {0.01, 0.03}}, kDouble)) ==
+        std::vector<std::string>{"0.01 *", "  5.0000  2.0000", "  1.0000  3.0000", "[ CPUDoubleType{2,2} ]"});
+}
+
+TEST_CASE("scalars, tensors without elements and undefined tensors are printed, too") {
+  CHECK(text_of(full({}, 2.5, kDouble)) == "2.5\n[ CPUDoubleType{} ]");
+  CHECK(text_of(full({}, INFINITY)) == "inf\n[ CPUFloatType{} ]");
+  CHECK(text_of(full({}, 7, kInt)) == "7\n[ CPUIntType{} ]");
+  CHECK(text_of(zeros({0})) == "[ CPUFloatType{0} ]");
+  CHECK(text_of(zeros({2, 0})) == "[ CPUFloatType{2,0} ]");
+  CHECK(text_of(zeros({1, 1, 1})) == "(1,.,.) = \n 0\n[ CPUFloatType{1,1,1} ]");
+  CHECK(text_of(Tensor()) == "[ Tensor (undefined) ]");
+  const std::vector<std::string> lines = lines_of(arange(16).reshape({2, 2, 2, 2}));
+  for (size_t plane = 0; plane < 4; ++plane) {
+    const size_t first = 4 * plane, number = 4 * plane;  // three lines and an empty one
+    CHECK(lines.at(first) == "(" + std::to_string(plane / 2 + 1) + "," + std::to_string(plane % 2 + 1) + ",.,.) = ");
+    std::istringstream row(lines.at(first + 1));
+    size_t left = 0, right = 0;
+    row >> left >> right;
+    CHECK((left == number && right == number + 1));
+    CHECK(lines.at(first + 3) == (plane < 3 ? "" : "[ CPULongType{2,2,2,2} ]"));
   }
 }

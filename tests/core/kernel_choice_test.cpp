@@ -170,6 +170,33 @@ TEST_CASE("lines of a tuning table may be empty, comments or the delimiters of a
   CHECK_THROWS_WITH(TuningTable("").device("none"), test::contains("has no device none"));
 }
 
+TEST_CASE("each part of the work has the device's limit and factor, or those of the first device with factors") {
+  const WorkParts parts = {{{"multiply_adds", WorkLimit::multiply_adds},
+                            {"bytes", WorkLimit::bytes},
+                            {"calls", WorkLimit::calls},
+                            {"loops", WorkLimit::loops}}};
+  const auto us = [&](const TuningTable& table, const char* device, const char* row) {
+    const KernelWork all = table.us_per_unit(device, row, parts);
+    for (size_t i = 4; i < all.size(); ++i) CHECK(all[i] == 0);
+    return std::vector<double>(all.begin(), all.begin() + 4);
+  };
+  TuningTable table("");
+  table.add("device plain threads 1 multiply_adds_per_us 4 bytes_per_us 8\n", "mine");
+  CHECK(us(table, "plain", "toy any slow") == std::vector<double>{0.25, 0.125, 0.001, 1});  // no device has factors
+  table.add(
+      "device one threads 1 multiply_adds_per_us 2 bytes_per_us 4\n"
+      "toy any slow multiply_adds 3 bytes 5 calls 7 loops 9\n"
+      "device two threads 1 multiply_adds_per_us 10 bytes_per_us 100\n"
+      "toy any slow multiply_adds 30 calls 70\n",
+      "mine");
+  CHECK(us(table, "one", "toy any slow") == std::vector<double>{1.5, 1.25, 0.007, 9});
+  CHECK(us(table, "two", "toy any slow") == std::vector<double>{3, 0.01, 0.07, 1});  // 1 for parts without a factor
+  CHECK(us(table, "plain", "toy any slow") == std::vector<double>{0.75, 0.625, 0.007, 9});
+  CHECK(us(table, "two", "toy any fast") == std::vector<double>{0.1, 0.01, 0.001, 1});  // no device has this row
+  table.add("device two\ntoy any slow loops 2\n", "mine");                              // replaces the row
+  CHECK(us(table, "two", "toy any slow") == std::vector<double>{0.1, 0.01, 0.001, 2});
+}
+
 TEST_CASE("a tuning table is read in any locale") {
   struct Comma : std::numpunct<char> {
     char do_decimal_point() const override { return ','; }

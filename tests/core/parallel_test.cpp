@@ -318,3 +318,8 @@ TEST_CASE("helpers compute, also after they have slept and while other calls run
   done = true;
   other.join();
 }
+
+TEST_CASE("a call for more threads than any before starts further helpers") {
+  const Threads use(24);
+  CHECK(helpers_compute());
+}

@@ -43,10 +43,11 @@ template <class T> GRADUS_HOST_DEVICE T apply(Op<BinaryOp::pow>, T a, T b) {
 /// NaN if a or b is NaN.
 GRADUS_HOST_DEVICE auto apply(Op<BinaryOp::maximum>, auto a, auto b) { return select((a < b) | (b != b), b, a); }
 GRADUS_HOST_DEVICE auto apply(Op<BinaryOp::minimum>, auto a, auto b) { return select((b < a) | (b != b), b, a); }
-/// Integer modulo by 0 gives 0.
+/// Integer modulo by 0 gives 0. Modulo by -1 would trap for the smallest number.
 template <class T> GRADUS_HOST_DEVICE T apply(Op<BinaryOp::fmod>, T a, T b) {
   if constexpr (std::is_same_v<T, bool>) return false;
-  else if constexpr (std::is_integral_v<T>) return b == T(0) || b == T(-1) ? T(0) : T(a % b);  // INT64_MIN % -1 traps
+  else if constexpr (std::is_integral_v<T>)
+    return b == T(0) || (std::is_signed_v<T> && b == T(-1)) ? T(0) : T(a % b);
   else return fmod(a, b);
 }
 template <class T> GRADUS_HOST_DEVICE T apply(Op<BinaryOp::remainder>, T a, T b) {

@@ -1,8 +1,10 @@
 // Operators of two operands, each of which is a tensor or a number.
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
 
 namespace operands_test {
@@ -103,6 +105,74 @@ TEST_CASE("alpha is a factor of the second operand, whichever operands are tenso
         +[](const Tensor& x) { return add(1, x, 0.5); }, +[](const Tensor& x) { return sub(x, 1, 0.5); },
         +[](const Tensor&) { return sub(1, 1, 0.5); }, +[](const Tensor& x) { return x.clone().add_(1, 0.5); }})
     CHECK_THROWS_WITH(wrong(whole), contains("alpha must not be a fraction where the result is int64"));
+}
+
+namespace {
+
+template <class T>
+void check_integers(const std::vector<T>& numbers) {
+  INFO(name(DTypeOf<T>::value));
+  using Wide = __int128;
+  const auto of_type = [](const std::vector<T>& list) { return tensor(list).to(DTypeOf<T>::value); };
+  struct Operator {
+    const char* name;
+    Tensor (*run)(const Tensor& a, const Tensor& b);
+    Wide (*formula)(Wide a, Wide b);
+    bool divides;
+  };
+  const auto power = [](Wide a, Wide b) -> Wide {
+    if (b < 0) return a == 1 ? 1 : a == -1 ? (b % 2 != 0 ? -1 : 1) : 0;
+    uint64_t result = 1;
+    for (Wide i = 0; i < std::min<Wide>(b, 64); ++i) result *= static_cast<uint64_t>(a);
+    if (b > 64 && a % 2 != 0) return a == 1 || b % 2 == 0 ? 1 : a;  // only called for a = 1 and a = -1
+    return static_cast<int64_t>(result);
+  };
+  const std::vector<Operator> operators = {
+      {"add", [](const Tensor& a, const Tensor& b) { return a + b; }, [](Wide a, Wide b) { return a + b; }, false},
+      {"sub", [](const Tensor& a, const Tensor& b) { return a - b; }, [](Wide a, Wide b) { return a - b; }, false},
+      {"mul", [](const Tensor& a, const Tensor& b) { return a * b; }, [](Wide a, Wide b) { return a * b; }, false},
+      {"trunc(a / b)", [](const Tensor& a, const Tensor& b) { return div(a, b, "trunc"); },
+       [](Wide a, Wide b) { return a / b; }, true},
+      {"floor(a / b)", [](const Tensor& a, const Tensor& b) { return div(a, b, "floor"); },
+       [](Wide a, Wide b) { return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0); }, true},
+      {"fmod", [](const Tensor& a, const Tensor& b) { return fmod(a, b); }, [](Wide a, Wide b) { return a % b; }, true},
+      {"remainder", [](const Tensor& a, const Tensor& b) { return remainder(a, b); },
+       [](Wide a, Wide b) { return a % b != 0 && (a < 0) != (b < 0) ? a % b + b : a % b; }, true},
+      {"pow", [](const Tensor& a, const Tensor& b) { return pow(a, b); }, power, false},
+      {"maximum", [](const Tensor& a, const Tensor& b) { return maximum(a, b); },
+       [](Wide a, Wide b) { return a > b ? a : b; }, false},
+      {"minimum", [](const Tensor& a, const Tensor& b) { return minimum(a, b); },
+       [](Wide a, Wide b) { return a < b ? a : b; }, false},
+      {"bitwise_and", [](const Tensor& a, const Tensor& b) { return a & b; }, [](Wide a, Wide b) { return a & b; },
+       false},
+      {"bitwise_or", [](const Tensor& a, const Tensor& b) { return a | b; }, [](Wide a, Wide b) { return a | b; },
+       false},
+      {"bitwise_xor", [](const Tensor& a, const Tensor& b) { return a ^ b; }, [](Wide a, Wide b) { return a ^ b; },
+       false},
+  };
+  for (const Operator& op : operators) {
+    std::vector<T> left, right, wanted;
+    for (const T a : numbers)
+      for (const T b : numbers) {
+        if (op.divides && b == 0) continue;
+        if (std::string(op.name) == "pow" && b > 64 && a != 0 && a != T(1) && a != T(-1)) continue;
+        left.push_back(a), right.push_back(b), wanted.push_back(static_cast<T>(op.formula(a, b)));
+      }
+    INFO(op.name);
+    CHECK(op.run(of_type(left), of_type(right)).equal(of_type(wanted)));
+  }
+}
+
+}  // namespace
+
+TEST_CASE("integers wrap around, and their quotients, remainders and powers are exact") {
+  for (const std::string& backend_name : backend_names()) {
+    if (!Device(backend(backend_name).device_type()).is_cpu()) continue;
+    const BackendGuard guard(backend_name);
+    check_integers<int64_t>({INT64_MIN, INT64_MIN + 1, -9, -3, -2, -1, 0, 1, 2, 3, 4, 9, 40, INT64_MAX - 1, INT64_MAX});
+    check_integers<int32_t>({INT32_MIN, INT32_MIN + 1, -9, -3, -2, -1, 0, 1, 2, 3, 4, 9, 20, INT32_MAX - 1, INT32_MAX});
+    check_integers<uint8_t>({0, 1, 2, 3, 4, 7, 9, 64, 127, 128, 254, 255});
+  }
 }
 
 TEST_CASE("operators of three tensors name the shapes in the order of their arguments") {

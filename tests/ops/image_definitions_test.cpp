@@ -260,6 +260,10 @@ TEST_CASE("images are resized to every size by the nearest pixel or by an averag
       });
       CHECK(interpolate(x, IntArrayRef{p, q}, {}, kNearestExact).equal(exact));
       CHECK(interpolate(x, IntArrayRef{p, q}, {}, kArea).equal(adaptive_avg_pool2d(x, {p, q})));
+      const Tensor sequence = x.select(2, 1), one_row = x.slice(2, 1, 2);
+      for (const InterpolateMode mode : {kNearest, kNearestExact, kArea})
+        CHECK(interpolate(sequence, IntArrayRef{q}, {}, mode)
+                  .equal(interpolate(one_row, IntArrayRef{1, q}, {}, mode).squeeze(2)));
     }
   const std::vector<double> scales = {1.5, 0.7};
   CHECK(interpolate(x, {}, scales).sizes() == Shape{2, 3, 6, 4});  // 4 * 1.5, and 6 * 0.7 rounded down

@@ -1,5 +1,7 @@
 // Leaves and their gradients: accumulation, gradients bound to storage, hooks.
 #include <gradus/autograd/autograd.h>
+#include <gradus/core/backend_interceptor.h>
+#include <gradus/core/registry.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
@@ -292,4 +294,36 @@ TEST_CASE("set_data replaces a tensor's data") {
   x.zero_grad();
   (x * x).sum().backward();
   CHECK(x.grad().equal(numbers({10, 12, 14})));
+}
+
+namespace {
+
+/// Runs operators on naive. Replaces the leaf's gradient during the first addition, as another thread might.
+struct Replacing final : BackendInterceptor<Replacing> {
+  std::string_view name() const override { return "replacing"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("naive").*method)(arguments...);
+    if (std::string_view(name) == "binary" && armed) armed = false, leaf.mutable_grad() = numbers({100, 200});
+  }
+  bool armed = false;
+  Tensor leaf;
+};
+
+}  // namespace
+
+TEST_CASE("a gradient is added to the one that the leaf has at the end of the addition") {
+  Replacing replacing;
+  const BackendGuard guard(replacing);
+  const Tensor x = leaf({1, 2});
+  const auto step = [&] { x.square().sum().backward({}, true, /*create_graph=*/true); };
+  step();
+  CHECK(x.grad().detach().equal(numbers({2, 4})));
+  replacing.leaf = x;
+  const Tensor y = x.square().sum();
+  x.register_hook([&](const Tensor& dx) { return replacing.armed = true, dx; });  // just before the accumulation
+  y.backward({}, true, true);
+  CHECK_FALSE(replacing.armed);
+  CHECK(x.grad().detach().equal(numbers({102, 204})));
 }

@@ -16,6 +16,18 @@ struct TwoGradients : autograd::Function<TwoGradients> {
 
 // clang-format off
 const WrongCalls autograd_calls("autograd", {
+    wrong<ValueError>("grad", {"grad requires non-empty inputs"}, [] { autograd::grad({leaf({2}).sum()}, {}); }),
+    wrong<ValueError>("", {"'inputs' argument to backward cannot be empty"}, [] { leaf({2}).sum().backward({}, {}, false, TensorList()); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"bind_grad needs a leaf tensor"}, [] { leaf({2}).mul(2).bind_grad(f({2}).array()); }).found_outside_of_operators(),
+    wrong<ShapeError>("", {"the storage for the gradient has shape (3,), float32 on cpu but the tensor has (2,), float32"}, [] { leaf({2}).bind_grad(f({3}).array()); }).found_outside_of_operators(),
+    wrong<ShapeError>("", {"has shape (2,), int64 on cpu but the tensor has (2,), float32"}, [] { leaf({2}).bind_grad(i({2}).array()); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"a post-accumulate hook needs a leaf"}, [] { leaf({2}).mul(2).register_post_accumulate_grad_hook([](const Tensor&) {}); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"a post-accumulate hook needs a leaf"}, [] { f({2}).register_post_accumulate_grad_hook([](const Tensor&) {}); }).found_outside_of_operators(),
+    wrong<IndexError>("", {"this tensor has no hook with id 7"}, [] { leaf({2}).remove_hook(7); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"a view cannot be detached in place"}, [] { f({2, 2}).select(0, 0).detach_(); }).found_outside_of_operators(),
+    wrong<DTypeError>("", {"a tensor that requires gradients cannot hold int64"}, [] { leaf({2}).set_data(i({2})); }).found_outside_of_operators(),
+    wrong<AutogradError>("", {"queue_callback needs a backward pass in progress"}, [] { autograd::queue_callback([] {}); }).found_outside_of_operators(),
+    wrong<DTypeError>("", {"autocast needs float16 or bfloat16, got float32"}, [] { amp::Autocast(kCPU, kFloat); }).found_outside_of_operators(),
     wrong<AutogradError>("backward", {"scalars", "(2, 3)"}, [] { leaf({2, 3}).mul(2).backward(); }),
     wrong<AutogradError>("backward", {"does not require gradients", "()"}, [] { f({2}).sum().backward(); }),
     wrong<ShapeError>("backward", {"(3,)", "(2,)"}, [] { leaf({2}).mul(2).backward(f({3})); }),

@@ -40,8 +40,6 @@ const WrongCalls images("images", {
     wrong<ValueError>("pixel_shuffle", {"0"}, [] { pixel_shuffle(f({1, 4, 2, 2}), 0); }),
     wrong<ShapeError>("pixel_shuffle", {"4294967296"}, [] { pixel_shuffle(f({1, 4, 2, 2}), int64_t{1} << 32); }),
     wrong<ShapeError>("pixel_shuffle", {"3037000500"}, [] { pixel_shuffle(f({1, 4, 2, 2}), 3037000500); }),
-    wrong<ShapeError>("pixel_shuffle", {"4611686018427387904 * 2"}, [] { pixel_shuffle(f({1, 4, 0, int64_t{1} << 62}), 2); }),
-    wrong<ShapeError>("pixel_shuffle", {"4611686018427387904 * 2"}, [] { pixel_shuffle(f({1, 4, int64_t{1} << 62, 0}), 2); }),
     wrong<ShapeError>("pixel_unshuffle", {"4294967296"}, [] { pixel_unshuffle(f({1, 4, 0, 0}), int64_t{1} << 32); }),
     wrong<ShapeError>("fold", {"4294967296 * 4294967296"}, [] { fold(f({1, 4, 1}), {int64_t{1} << 40, int64_t{1} << 40}, {int64_t{1} << 32, int64_t{1} << 32}); }),
     wrong<ValueError>("unfold", {"padding", "4611686018427387904"}, [] { unfold(f({1, 1, 3, 3}), 1, 1, int64_t{1} << 62); }),

@@ -53,4 +53,13 @@ std::string verdict(const WrongCall& wrong) {
   return "";
 }
 
+std::string message_of(const WrongCall& wrong) {
+  std::string text;
+  const std::string fault = wrong.run(wrong, &text), place = " (at " + line_of(wrong.where) + ")";
+  if (const size_t at = text.find(place); at != std::string::npos) text.erase(at, place.size());
+  for (char& letter : text)
+    if (letter == '\n') letter = ' ';
+  return fault.empty() ? text : fault;
+}
+
 }  // namespace gradus::test

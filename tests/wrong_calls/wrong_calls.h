@@ -66,6 +66,9 @@ class WrongCalls {
 /// What is wrong with the wrong call, or "".
 std::string verdict(const WrongCall& wrong);
 
+/// The message of the wrong call, without the line of the source that it names.
+std::string message_of(const WrongCall& wrong);
+
 /// Ones: f of float32, i of int64, b of bool.
 inline Tensor f(IntArrayRef size) { return ones(size); }
 inline Tensor i(IntArrayRef size) { return ones(size, kLong); }

@@ -1,5 +1,8 @@
+#include <algorithm>
+
 #include <gradus/core/registry.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/decisions.h>
 #include <gradus/tests/wrong_calls/wrong_calls.h>
 
 using namespace gradus;
@@ -16,6 +19,25 @@ TEST_CASE("wrong calls say what is wrong and leave the process healthy") {
         CHECK(here + verdict(call) == here);
       }
     }
+  }
+}
+
+TEST_CASE("each wrong call has the message that is listed for it") {
+  std::vector<const WrongCalls*> tables = WrongCalls::all();  // in the order in which the linker lists their files
+  // These messages name temporary files, or the devices and backends of the build.
+  std::erase_if(tables, [](const WrongCalls* table) {
+    return table->area() == "files" || table->area() == "data" || table->area() == "devices";
+  });
+  std::ranges::sort(tables, {}, &WrongCalls::area);
+  std::string messages;
+  for (const std::string name : {"naive", "openmp"}) {
+    if (!has_backend(name)) continue;
+    const BackendGuard guard(name);
+    std::string text;
+    for (const WrongCalls* table : tables)
+      for (const WrongCall& call : table->calls()) text += table->area() + ": " + message_of(call) + "\n";
+    if (messages.empty()) check_decisions("wrong_calls/messages.txt", messages = text);
+    CHECK(text == messages);
   }
 }
 

@@ -140,7 +140,7 @@ OwnedStencil nearest_stencil(int64_t size_in, int64_t size_out, double scale, bo
   const float step = static_cast<float>(1 / scale);
   return stencil_of(size_in, size_out, [&](OwnedStencil& stencil, int64_t p) {
     const float at = (static_cast<float>(p) + (exact ? 0.5f : 0.0f)) * step;
-    stencil.add(std::min(static_cast<int64_t>(std::floor(at)), size_in - 1), 1);
+    stencil.add(std::min(static_cast<int64_t>(at), size_in - 1), 1);
   });
 }
 

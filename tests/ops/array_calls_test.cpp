@@ -91,6 +91,9 @@ TEST_CASE("operators refuse operands of different devices, whichever operand is 
        [](List x) {
          ops::normalize(x[0], 0b1101, x[1], x[2], 1e-5, x[3], x[4], true, x[5], {x[6], x[7], x[8], 0.1});
        }},
+      {"normalize with a bias alone",
+       {image, filled({1, 2, 1, 1}, 1)},
+       [](List x) { ops::normalize(x[0], 0b1101, {}, x[1], 1e-5); }},
       {"recurrent",
        {sequence, matrix, matrix, filled({8, 2}, 1), filled({8, 2}, 1), filled({8}, 1), filled({8}, 1)},
        [](List x) {
@@ -283,6 +286,8 @@ TEST_CASE("operators on arrays check ranks, shapes and types themselves") {
 TEST_CASE("numbers at the limits of an argument are allowed, and those beyond are not") {
   const Array real = filled({3}, 0), bytes = filled({3}, 0, DType::u8), flags = filled({3}, 0, DType::boolean);
   const Array whole = filled({3}, 0, kI64), half = filled({3}, 0, DType::f16), small = filled({3}, 0, DType::i32);
+  const Pool2dGeometry window{{1, 1}, {1, 1}, {0, 0}, {1, 1}};
+  const int64_t most = INT32_MAX;
   struct Limit {
     const char* name;
     std::function<void()> allowed, refused;
@@ -367,6 +372,27 @@ TEST_CASE("numbers at the limits of an argument are allowed, and those beyond ar
       {"padding", [] { ops::check_padding(0); }, [] { ops::check_padding(-1); }},
       {"much padding", [] { ops::check_padding(int64_t{1} << 40); },
        [] { ops::check_padding((int64_t{1} << 40) + 1); }},
+      {"max_pool2d of long planes",
+       [&] {
+         ops::max_pool2d(Array::empty({0, 1, 1, most}, kF32), window, false);
+       },
+       [&] {
+         ops::max_pool2d(Array::empty({0, 1, 1, most + 1}, kF32), window, false);
+       }},
+      {"max_pool2d of large planes",
+       [&] {
+         ops::max_pool2d(Array::empty({0, 1, 2, most / 2}, kF32), window, false);
+       },
+       [&] {
+         ops::max_pool2d(Array::empty({0, 1, 2, most / 2 + 1}, kF32), window, false);
+       }},
+      {"max_pool2d of many channels",
+       [&] {
+         ops::max_pool2d(Array::empty({0, most + 1, 1, 2}, kF32), window, false);
+       },
+       [&] {
+         ops::max_pool2d(Array::empty({0, 1, most + 1, 2}, kF32), window, false);
+       }},
       {"joining matrices",
        [] {
          ops::cat({filled({1, 2}, 0), filled({3, 2}, 0)}, -2);

@@ -5,6 +5,7 @@
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/registry.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
 
 namespace operands_test {
@@ -173,6 +174,21 @@ TEST_CASE("integers wrap around, and their quotients, remainders and powers are 
     check_integers<int32_t>({INT32_MIN, INT32_MIN + 1, -9, -3, -2, -1, 0, 1, 2, 3, 4, 9, 20, INT32_MAX - 1, INT32_MAX});
     check_integers<uint8_t>({0, 1, 2, 3, 4, 7, 9, 64, 127, 128, 254, 255});
   }
+}
+
+TEST_CASE("integers are not divided by the number 0, in a recorded step neither") {
+  const Tensor x = tensor({1, 2});
+  const auto check = [&] {
+    for (const auto& divide :
+         {+[](const Tensor& x) { return fmod(x, 0); }, +[](const Tensor& x) { return remainder(x, 0); },
+          +[](const Tensor& x) { return div(x, 0, "trunc"); }, +[](const Tensor& x) { return div(x, 0, "floor"); },
+          +[](const Tensor& x) { return x.fmod_(0); }, +[](const Tensor& x) { return x.remainder_(0); },
+          +[](const Tensor& x) { return x.div_(0, "floor"); }})
+      CHECK_THROWS_WITH(divide(x), contains("integers cannot be divided by 0"));
+  };
+  check();
+  const graph::Recorder recorder;
+  check();
 }
 
 TEST_CASE("operators of three tensors name the shapes in the order of their arguments") {

@@ -179,6 +179,12 @@ TEST_CASE("the module that saves most memory is proposed to be computed again", 
   nested.saved = {saved_of("a.b.c", 10, true)};
   propose(nested);
   CHECK_THAT(nested.smaller.at(0).change, contains("recompute layer 'a' "));
+  // Of modules that save the same and have equally long names, the first is named.
+  Explanation equal;
+  equal.saved = {saved_of("b", 10, true, DType::i64), saved_of("a", 10, true, DType::i64),
+                 saved_of("c", 10, true, DType::i64)};
+  propose(equal);
+  CHECK_THAT(equal.smaller.at(0).change, contains("recompute layer 'a' "));
 }
 
 TEST_CASE("the three largest savings are proposed, and leaks are proposed to be released", "[explain]") {
@@ -233,6 +239,14 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
     return training::explain([&] { x.exp(); }, ExplainOptions().warm_up(1).steps(2));
   }();
   CHECK(proposal_of(explained.faster, "channels-last"));  // explain() measures the calls of the step
+
+  for (const Shape& shape : {Shape{2, 3, 1, 6}, Shape{2, 3, 6, 1}, Shape{2, 3, 1, 1}, Shape{2, 1, 6, 6}}) {
+    CAPTURE(to_string(shape));
+    const Tensor image = randn(shape);
+    LikesChannelsLast row;
+    proposed([&] { image.exp(); }, row);
+    CHECK(row.calls == (shape[1] > 1 && shape[2] * shape[3] > 1 ? 2 * 4 : 0));
+  }
 
   LikesChannelsLast unused;
   const Tensor converted = x.contiguous(MemoryFormat::channels_last);

@@ -52,6 +52,43 @@ class WrongCall final : public BackendInterceptor<WrongCall> {
   std::string wrong_;
 };
 
+/// The backend "naive", except that results of unary operations are larger by a unit in the last place in every second
+/// call.
+class Drifting final : public BackendInterceptor<Drifting> {
+ public:
+  std::string_view name() const override { return "drifting"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("naive").*method)(arguments...);
+    if (std::string_view(name) != "unary" || ++calls_ % 2 == 1) return;
+    const auto move = [](const auto& view) {  // a larger number in these bits is a number of larger magnitude
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>) ++*static_cast<unsigned char*>(view.data);
+    };
+    (for_each_operand(arguments, move), ...);
+  }
+
+ private:
+  int calls_ = 0;
+};
+
+/// The backend "naive", except that indices of extreme elements are wrong.
+class WrongIndex final : public BackendInterceptor<WrongIndex> {
+ public:
+  std::string_view name() const override { return "wrong_index"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (backend("naive").*method)(arguments...);
+    if (std::string_view(name) != "arg_reduce") return;
+    const auto move = [](const auto& view) {
+      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
+        if (view.dtype == DType::i64) ++view.template as<int64_t>()[0];
+    };
+    (for_each_operand(arguments, move), ...);
+  }
+};
+
 /// The backend "openmp", except that the first element of products of half types is wrong.
 class WrongHalf final : public BackendInterceptor<WrongHalf> {
  public:
@@ -137,6 +174,36 @@ TEST_CASE("lockstep compares a recorded step with the eager one, and finds a wro
   const auto found = graph::lockstep(wrong, step);
   REQUIRE(found);
   CHECK_THAT(found->str(), contains("call 1, dropout (dropout of 2)") && contains("allowed: 0"));
+}
+
+TEST_CASE("the results of a recorded step must have the bits of the eager step, in every type", "[lockstep]") {
+  for (const DType dtype : {kDouble, kFloat, kHalf, kBFloat16, kLong}) {
+    INFO(name(dtype));
+    const Tensor x = full({3}, 1024, dtype);
+    graph::Recorder recorder;
+    Tensor y = x.neg();
+    graph::Executor executor(recorder.finish());
+    Drifting drifting;
+    const BackendGuard guard(drifting);
+    const auto found = graph::lockstep(executor, [&] { y = x.neg(); });
+    REQUIRE(found);
+    CHECK(found->allowed == 0);
+    CHECK_THAT(found->str(), contains("unary (neg, "));
+  }
+}
+
+TEST_CASE("lockstep compares each result that is read, whether or not those before it are", "[lockstep]") {
+  const Tensor x = tensor({3.0F, 1.0F, 2.0F});
+  const auto find = [&](const auto& read) {
+    graph::Recorder recorder;
+    const auto [values, indices] = x.max(0);
+    const Tensor y = read(values, indices);
+    graph::Executor executor(recorder.finish());
+    WrongIndex wrong;
+    return graph::lockstep(executor, backend("naive"), wrong).has_value();
+  };
+  CHECK(find([](const Tensor& values, const Tensor& indices) { return values + indices; }));
+  CHECK(find([](const Tensor&, const Tensor& indices) { return indices + 1; }));
 }
 
 TEST_CASE("lockstep compares the gradients and the loss after the step", "[lockstep]") {

@@ -84,6 +84,18 @@ TEST_CASE("anomaly mode names the operator that produced the first NaN") {
     y.register_hook([](const Tensor& gradient) { return gradient * INFINITY; });
     CHECK_THROWS_WITH(y.sum().backward(), contains("already held an inf (from the gradient given"));
   }
+  SECTION("not a gradient that nothing wants") {
+    struct GivesNaN : autograd::Function<GivesNaN> {
+      static Tensor forward(AutogradContext*, const Tensor& a, const Tensor& b) { return a + b; }
+      static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0] * NAN}; }
+    };
+    const Tensor w = leaf({1, 2}), other = leaf({3, 4});
+    const AnomalyGuard anomaly;
+    CHECK_NOTHROW(GivesNaN::apply(w, numbers({3, 4})).sum().backward());
+    CHECK(w.grad().equal(numbers({1, 1})));
+    CHECK_NOTHROW(autograd::grad({GivesNaN::apply(w, other).sum()}, {w}));
+    CHECK_THROWS_WITH(GivesNaN::apply(w, other).sum().backward(), contains("GivesNaN") && contains("NaN"));
+  }
   SECTION("off by default, and per scope") {
     {
       const AnomalyGuard anomaly;

@@ -1,5 +1,6 @@
 // Operators of two operands, each of which is a tensor or a number.
 #include <algorithm>
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -189,6 +190,35 @@ TEST_CASE("integers are not divided by the number 0, in a recorded step neither"
   check();
   const graph::Recorder recorder;
   check();
+}
+
+TEST_CASE("tensors are equal if their shapes, types and elements are, and close if their elements are") {
+  const Tensor x = tensor({{1.0, 2.0}, {3.0, -0.0}}, kDouble);
+  CHECK(x.equal(x.clone()));
+  CHECK(x.equal(x.t().contiguous().t()));
+  CHECK(x.equal(tensor({{1.0, 2.0}, {3.0, 0.0}}, kDouble)));
+  CHECK(zeros({0, 2}).equal(zeros({0, 2})));
+  for (const Tensor& other : {x + 1e-15, x.flatten(), x.unsqueeze(0), x.slice(0, 0, 1), x.to(kFloat), x.t(), x * NAN,
+                              full({2, 2}, 1.0, kDouble), full({}, 1.0, kDouble)}) {
+    CHECK_FALSE(x.equal(other));
+    CHECK_FALSE(other.equal(x));
+  }
+  CHECK_FALSE(zeros({0, 2}).equal(zeros({0, 3})));
+  CHECK_FALSE((x * NAN).equal(x * NAN));
+  // |a - b| <= atol + rtol |b|
+  const auto close = [](double a, double b, double rtol, double atol, bool equal_nan = false) {
+    return full({1}, a, kDouble).allclose(full({1}, b, kDouble), rtol, atol, equal_nan);
+  };
+  CHECK((close(1, 1.5, 0, 0.5) && !close(1, 1.5, 0, 0.49)));
+  CHECK((close(8, 6, 0.5, 0) && close(6, 8, 0.25, 0) && !close(8, 6, 0.25, 0)));
+  CHECK((close(4, 2, 0.5, 1) && !close(4, 2, 0.5, 0.9) && !close(4, 2, 0.4, 1)));
+  CHECK((close(-1, -1, 0, 0) && !close(-1, 1, 0, 0)));
+  const double inf = INFINITY, nan = NAN;
+  CHECK((close(inf, inf, 0, 0) && !close(inf, -inf, 1, 1) && !close(1, inf, 1, 1) && !close(inf, 1, 1, 1)));
+  CHECK((!close(nan, nan, 1, 1) && close(nan, nan, 1, 1, true) && !close(nan, 1, 1, 1, true) &&
+         !close(1, nan, 1, 1, true)));
+  CHECK_FALSE(tensor({1.0, 2.0}).allclose(tensor({1.0, 3.0})));
+  CHECK(isclose(tensor({1.0, 2.0}), tensor({1.0, 3.0})).equal(tensor({1, 0}) > 0));
 }
 
 TEST_CASE("operators of three tensors name the shapes in the order of their arguments") {

@@ -4,9 +4,11 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/nn/nn.h>
@@ -119,6 +121,56 @@ TEST_CASE("operators refuse operands of different devices, whichever operand is 
       CHECK_THROWS_WITH(call.run(operands), contains("different devices") && contains("cpu") && contains("cuda:3"));
     }
   }
+}
+
+/// Runs the kernels of naive. Notes steps whose arrays do not have one dense layout.
+class LayoutBackend final : public BackendInterceptor<LayoutBackend> {
+ public:
+  std::string_view name() const override { return "layouts"; }
+  DeviceType device_type() const override { return DeviceType::cpu; }
+  template <class... Params>
+  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
+    (look_at(arguments), ...);
+    (backend("naive").*method)(arguments...);
+  }
+  int steps = 0, in_several_layouts = 0;
+
+ private:
+  void look_at(std::span<const ParameterViews> parameters) {
+    for (const ParameterViews& views : parameters) {
+      ++steps;
+      const auto differs = [&](const View& view) { return view.data && !(view.strides == views.parameter.strides); };
+      bool several = differs(views.gradient) || differs(views.half);
+      for (const MutableView& state : views.states) several = several || differs(state);
+      in_several_layouts += several;
+    }
+  }
+  template <class Other>
+  void look_at(const Other&) {}
+};
+
+TEST_CASE("the kernel of an optimizer's step gets all arrays of a parameter in one layout") {
+  LayoutBackend layouts;
+  const BackendGuard guard(layouts);
+  const Shape shape = {2, 3, 4, 5};
+  const Array block = ops::step_block(1, Device()), x = filled(shape, 1);
+  std::vector<Array> arrays = {x, ops::clone(x, MemoryFormat::channels_last)};
+  for (const int64_t axis : {0, 1, 2, 3}) {
+    arrays.push_back(
+        ops::clone(ops::cat({x, x}, axis).slice(axis, 0, shape[static_cast<int>(axis)]), MemoryFormat::contiguous));
+    arrays.push_back(ops::cat({x, x}, axis).slice(axis, 0, shape[static_cast<int>(axis)]));  // with gaps
+    arrays.push_back(ops::clone(x.transpose(0, axis), MemoryFormat::contiguous).transpose(0, axis));
+  }
+  rules::Sgd sgd;
+  sgd.momentum = 0.5;
+  for (const Array& parameter : arrays)
+    for (const Array& gradient : arrays)
+      for (const Array& state : arrays) {
+        const ops::OptimizerEntry entry{ops::clone(parameter), gradient, {ops::clone(state)}, {}};
+        ops::optimizer_step({&entry, 1}, block, {sgd});
+      }
+  CHECK(layouts.steps == static_cast<int>(arrays.size() * arrays.size() * arrays.size()));
+  CHECK(layouts.in_several_layouts == 0);
 }
 
 TEST_CASE("partners of a parameter are on its device") {

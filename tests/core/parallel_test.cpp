@@ -8,8 +8,10 @@
 #include <cstdlib>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <stdexcept>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <gradus/core/parallel/parallel.h>
@@ -266,14 +268,6 @@ TEST_CASE("a forked child starts its own helpers and exits normally") {
 }
 #endif
 
-TEST_CASE("a body may be a temporary, an lvalue or const") {
-  int64_t sum = 0;
-  const auto body = [&](int64_t begin, int64_t end) { sum += end - begin; };
-  parallel_for(5, 5, body);
-  parallel_for(5, 5, [&](int64_t begin, int64_t end) { sum += end - begin; });
-  CHECK(sum == 10);
-}
-
 namespace {
 
 // Returns true if several threads compute chunks of a call at the same time. Tries again for up to 30 s, because
@@ -299,6 +293,46 @@ bool helpers_compute() {
 }
 
 }  // namespace
+
+TEST_CASE("calls that ask for several slots run serially in a chunk and on a serial thread, and only there") {
+  const Threads use(4);
+  // The number of threads that computed chunks, which take long enough for helpers to come, and the largest slot.
+  const auto threads_of = [](int slots) {
+    std::mutex mutex;
+    std::set<std::thread::id> threads;
+    int largest = 0;
+    parallel_for(8, 1, slots, [&](int64_t, int64_t, int slot) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex);
+      threads.insert(std::this_thread::get_id());
+      largest = std::max(largest, slot);
+    });
+    return std::pair(threads.size(), largest);
+  };
+  const std::pair<size_t, int> serially{1, 0};
+  CHECK(threads_of(1) == serially);
+  {
+    const SerialGuard serial;
+    for (int i = 0; i < 5; ++i) CHECK(threads_of(4) == serially);
+  }
+  std::mutex mutex;
+  std::vector<std::pair<size_t, int>> nested;
+  parallel_for(4, 1, [&](int64_t, int64_t) {
+    const auto found = threads_of(4);
+    const std::lock_guard lock(mutex);
+    nested.push_back(found);
+  });
+  CHECK(nested == std::vector(4, serially));
+  CHECK(helpers_compute());
+}
+
+TEST_CASE("a body may be a temporary, an lvalue or const") {
+  int64_t sum = 0;
+  const auto body = [&](int64_t begin, int64_t end) { sum += end - begin; };
+  parallel_for(5, 5, body);
+  parallel_for(5, 5, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  CHECK(sum == 10);
+}
 
 TEST_CASE("helpers compute, also after they have slept and while other calls run") {
   const Threads use(4);

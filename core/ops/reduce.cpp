@@ -39,8 +39,8 @@ Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dty
   GRADUS_CHECK(op != ReduceOp::mean || is_floating(dtype), DTypeError, "mean needs a floating type, got ", dtype,
                "; pass a dtype or convert with .to(kFloat)");
   if (test) dtype = DType::boolean;
-  const bool integers = (op == ReduceOp::sum || op == ReduceOp::prod) && !is_floating(dtype);
-  const Array operand = test ? x : cast(x, integers ? x.dtype() : dtype);
+  const bool integers = !is_floating(x.dtype()) && !is_floating(dtype);  // the kernel converts them
+  const Array operand = test || integers ? x : cast(x, dtype);
   Array y = x.new_empty(reduced_shape(x.shape(), mask, true), dtype);
   if (y.numel() > 0) backend_of(x).reduce(op, operand, mask, y);
   return keepdim ? y : drop_axes(y, mask);
@@ -152,7 +152,7 @@ Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
 }
 
 Array scan(ScanOp op, const Array& x, int axis, bool reverse, DType dtype) {
-  const Array operand = is_floating(dtype) ? cast(x, dtype) : x;
+  const Array operand = is_floating(dtype) || is_floating(x.dtype()) ? cast(x, dtype) : x;
   Array y = output_like(x.shape(), dtype, x.device(), {&x});
   if (y.numel() > 0) backend_of(x).scan(op, operand, axis, reverse, y);
   return y;

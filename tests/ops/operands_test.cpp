@@ -221,6 +221,23 @@ TEST_CASE("tensors are equal if their shapes, types and elements are, and close 
   CHECK(isclose(tensor({1.0, 2.0}), tensor({1.0, 3.0})).equal(tensor({1, 0}) > 0));
 }
 
+TEST_CASE("of equal operands the first is the maximum and the minimum, so that zeros keep its sign") {
+  for (const std::string& backend_name : backend_names()) {
+    if (!Device(backend(backend_name).device_type()).is_cpu()) continue;
+    const BackendGuard guard(backend_name);
+    for (const DType type : {kFloat, kDouble})
+      for (const int64_t size : {1, 37}) {
+        CAPTURE(backend_name, size);
+        const Tensor plus = zeros({size}, type), minus = -plus;
+        for (const auto& extreme : {+[](const Tensor&a, const Tensor&b) { return maximum(a, b); },
+                                    +[](const Tensor&a, const Tensor&b) { return minimum(a, b); }}) {
+          CHECK((1 / extreme(plus, minus) > 0).all().item<bool>());
+          CHECK((1 / extreme(minus, plus) < 0).all().item<bool>());
+        }
+      }
+  }
+}
+
 TEST_CASE("operators of three tensors name the shapes in the order of their arguments") {
   const Tensor x = ones({2}), a = ones({3}), b = ones({4});
   CHECK_THROWS_WITH(addcmul(x, a, b), contains("shapes (3,) and (4,)"));

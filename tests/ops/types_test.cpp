@@ -93,6 +93,28 @@ TEST_CASE("sums of integers are int64, sums of halves accumulate wider") {
   CHECK(full({3}, 40000, kHalf).mean().item<float>() == Approx(40000).epsilon(1e-3));
 }
 
+TEST_CASE("the type that is given to a sum or product is the one that its terms are converted to, as in PyTorch") {
+  const Tensor x = tensor({0.5, 1.5, 2.5}, kDouble), whole = tensor({100, 100, 100}, kInt);
+  for (const std::string backend_name : {"naive", "openmp"}) {
+    if (!has_backend(backend_name)) continue;
+    const BackendGuard guard(backend_name);
+    CHECK(x.sum(kLong).equal(full({}, 3)));
+    CHECK(x.sum({0}, true, kInt).equal(full({1}, 3, kInt)));
+    CHECK(x.slice(0, 1).prod(kLong).equal(full({}, 2)));
+    CHECK(x.slice(0, 1).prod(0, false, kLong).equal(full({}, 2)));
+    CHECK(x.cumsum(0, kLong).equal(tensor({0, 1, 3})));
+    CHECK(x.slice(0, 1).cumprod(0, kLong).equal(tensor({1, 2})));
+    CHECK(x.sum(kFloat).equal(full({}, 4.5)));
+    CHECK(whole.sum().equal(full({}, 300)));
+    CHECK(whole.sum(kByte).equal(full({}, 44, kByte)));
+    CHECK(whole.sum(kDouble).equal(full({}, 300.0, kDouble)));
+    CHECK(whole.prod(kLong).equal(full({}, 1'000'000)));
+    CHECK(whole.mean(kFloat).equal(full({}, 100.0)));
+    CHECK(whole.cumsum(0).dtype() == kLong);
+    CHECK((whole > 0).sum().equal(full({}, 3)));
+  }
+}
+
 TEST_CASE("int64 keeps its digits beyond 2^53") {
   constexpr int64_t odd = (int64_t{1} << 53) + 1, most = INT64_MAX;
   for (const std::string& backend_name : backend_names()) {

@@ -1,5 +1,6 @@
 // Fused attention compared with the composition of operators that it replaces.
 #include <cmath>
+#include <optional>
 
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/diagnosis.h>
@@ -60,6 +61,49 @@ TEST_CASE("fused attention has the values and derivatives of its composition") {
   const Tensor frozen = k.detach();  // no gradient is wanted for the keys
   check_same(derivatives(scaled_dot_product_attention(q, frozen, v), {q, v}),
              derivatives(composed(q, frozen, v, {}), {q, v}));
+}
+
+TEST_CASE("attention of any leading dimensions, masks and scales follows its formula") {
+  manual_seed(14);
+  constexpr int64_t L = 4, S = 7, E = 3, Ev = 2;
+  for (const Shape& lead : {Shape{}, Shape{6}, Shape{5, 6}, Shape{2, 5, 6}})
+    for (const bool shares_keys : {false, true})
+      for (const std::optional<double> scale : {std::optional<double>(), std::optional<double>(0.3)}) {
+        const auto operand = [&](const Shape& before, int64_t rows, int64_t columns) {
+          Shape shape = before;
+          shape.push_back(rows), shape.push_back(columns);
+          return random(shape);
+        };
+        const Shape of_keys = shares_keys ? Shape{} : lead;
+        const Tensor q = operand(lead, L, E), k = operand(of_keys, S, E), v = operand(of_keys, S, Ev);
+        Tensor sees = rand({L, S}) > 0.4, sees_key = rand({S}) > 0.4;
+        sees.select(1, 2).fill_(true), sees_key[3].fill_(true);  // every query sees a key
+        const Tensor causal = ones({L, S}, kBool).tril(), bias = random({L, S}), frozen = bias.detach();
+        struct Case {
+          const char* name;
+          Tensor mask, added;
+          bool is_causal = false;
+        };
+        const auto addend = [](const Tensor& sees) { return where(sees, 0.0, full({}, -INFINITY, kDouble)); };
+        for (const Case& one : {Case{"no mask", {}, zeros({L, S}, kDouble)},
+                                {"a boolean mask", sees, addend(sees)},
+                                {"a mask of keys", sees_key, addend(sees_key)},
+                                {"a mask of rows", sees.slice(1, 2, 3), zeros({L, S}, kDouble)},
+                                {"an added mask", frozen, frozen},
+                                {"an added mask with a gradient", bias, bias},
+                                {"an added mask of keys", frozen[0], frozen[0]},
+                                {"a causal mask", {}, addend(causal), true}}) {
+          INFO(one.name << ", " << to_string(lead) << (shares_keys ? ", one set of keys" : ""));
+          const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(E)));
+          const Tensor wanted = matmul((matmul(q, k.transpose(-2, -1)) * factor + one.added).softmax(-1), v);
+          const Tensor ours = scaled_dot_product_attention(q, k, v, one.mask, 0, one.is_causal, scale);
+          REQUIRE(ours.sizes() == wanted.sizes());
+          CHECK(ours.allclose(wanted, 1e-10, 1e-11));
+          TensorList inputs = {q, k, v};
+          if (one.mask.defined() && one.mask.requires_grad()) inputs.push_back(one.mask);
+          check_same(derivatives(ours, inputs), derivatives(wanted, inputs));
+        }
+      }
 }
 
 TEST_CASE("self_attention of a packed tensor equals attention of its parts") {

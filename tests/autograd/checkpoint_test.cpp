@@ -56,6 +56,25 @@ TEST_CASE("a checkpoint changes neither results nor gradients", "[checkpoint]") 
   CHECK_THROWS_WITH(y.sum().backward(), contains("the graph was already used"));
 }
 
+TEST_CASE("a checkpoint runs its function once for all passes without a graph, and once for those with one",
+          "[checkpoint]") {
+  const Block block;
+  const Tensor x = randn({4, 8}, dtype(kDouble)).set_requires_grad(true);
+  int runs = 0;
+  const Tensor y = checkpoint([&](const Tensor& t) { return ++runs, block(block(t)); }, x).sum();
+  const auto runs_of = [&](bool create_graph) {
+    const int before = runs;
+    autograd::grad({y}, {x, block.w1, block.w2}, {}, /*retain_graph=*/true, create_graph);
+    return runs - before;
+  };
+  CHECK(runs == 1);
+  CHECK(runs_of(false) == 1);
+  CHECK(runs_of(false) == 0);
+  CHECK(runs_of(true) == 1);
+  CHECK(runs_of(true) == 0);
+  CHECK(runs_of(false) == 0);
+}
+
 TEST_CASE("a checkpoint's function may have several inputs and outputs, captured tensors and plain arguments",
           "[checkpoint]") {
   const Tensor a = randn({3}, dtype(kDouble)).set_requires_grad(true), b = randn({3}, dtype(kDouble));

@@ -437,6 +437,22 @@ TEST_CASE("parts of a split, chunk and unbind, and what joins them") {
   CHECK(stack({a, b}, -2).equal(stack({a, b}, 0)));
 }
 
+TEST_CASE("views and joined tensors have a history where an operand has one and gradients are recorded") {
+  const Tensor leaf = ones({2, 4}, dtype(kDouble).requires_grad(true)), plain = ones({2, 4}, kDouble);
+  const auto all_of = [](const Tensor& x, const Tensor& y) {
+    TensorList results = {cat({x, y}), stack({x, y}), hstack({x, y}),   x.view({8}),
+                          x.t(),       x[0],          x.slice(1, 0, 2), x.index({y > 0})};
+    for (const TensorList& parts : {x.split(1), x.chunk(2, 1), x.unbind(0)})
+      results.insert(results.end(), parts.begin(), parts.end());
+    return results;
+  };
+  for (const Tensor& y : all_of(leaf, plain)) CHECK((y.requires_grad() && y.grad_fn()));
+  for (const Tensor& y : all_of(plain, plain)) CHECK_FALSE((y.requires_grad() || y.grad_fn()));
+  const NoGradGuard no_grad;
+  // A view of a tensor that requires gradients says so, although it has no history.
+  for (const Tensor& y : all_of(leaf, leaf)) CHECK((!y.grad_fn() && y.requires_grad() == y.is_view()));
+}
+
 TEST_CASE("resize_ keeps the elements that fit, in row-major order") {
   const auto numbers = [] { return arange(6).reshape({2, 3}); };
   CHECK(numbers().resize_({4}).equal(arange(4)));

@@ -8,6 +8,10 @@ namespace {
 
 // clang-format off
 const WrongCalls convolution("convolution", {
+    wrong<ShapeError>("conv1d", {"(4, 2)"}, [] { conv1d(f({2, 3, 5}), f({4, 2})); }),
+    wrong<ShapeError>("conv1d", {"(4,)"}, [] { conv1d(f({2, 3, 5}), f({4})); }),
+    wrong<Error>("conv1d", {"the tensor is undefined"}, [] { conv1d(f({2, 3, 5}), Tensor()); }),
+    wrong<ShapeError>("conv1d", {"(5,)"}, [] { conv1d(f({5}), f({4, 3, 2})); }),
     wrong<ShapeError>("conv2d", {"3", "(8, 4, 32, 32)"}, [] { conv2d(f({8, 4, 32, 32}), f({5, 3, 3, 3})); }),
     wrong<ValueError>("", {"'valid'", "'same'", "'full'"}, [] { conv2d(f({1, 1, 5, 5}), f({1, 1, 3, 3}), {}, 1, "full"); }).found_outside_of_operators(),
     wrong<ValueError>("", {"one or two numbers", "(1, 2, 3)"}, [] { conv2d(f({1, 1, 5, 5}), f({1, 1, 3, 3}), {}, Shape{1, 2, 3}); }).found_outside_of_operators(),

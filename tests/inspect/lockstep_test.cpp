@@ -196,8 +196,11 @@ TEST_CASE("lockstep compares each result that is read, whether or not those befo
   const Tensor x = tensor({3.0F, 1.0F, 2.0F});
   const auto find = [&](const auto& read) {
     graph::Recorder recorder;
-    const auto [values, indices] = x.max(0);
-    const Tensor y = read(values, indices);
+    Tensor y;
+    {
+      const auto [values, indices] = x.max(0);
+      y = read(values, indices);
+    }
     graph::Executor executor(recorder.finish());
     WrongIndex wrong;
     return graph::lockstep(executor, backend("naive"), wrong).has_value();

@@ -167,6 +167,7 @@ TEST_CASE("histograms count every value", "[tensorboard]") {
   }
   // Each value is in its bucket: below the bucket's limit, and not below the previous limit.
   const std::vector<double> limits = doubles(h.text(6)), counts = doubles(h.text(7));
+  CHECK(std::count(limits.begin(), limits.end(), 0.0) == 1);
   for (const auto& [value, count] : std::map<double, double>{{-2.0, 1}, {-0.5, 1}, {0.5, 2}, {3.0, 1}, {1e-13, 3}}) {
     const auto limit = std::upper_bound(limits.begin(), limits.end(), value);
     REQUIRE(limit != limits.end());

@@ -87,7 +87,6 @@ TensorList FunctionNode::run(const Ref<FunctionNode>& node, const TensorList& in
   for (const Tensor& tensor : context.to_save_) {
     node->kept_.push_back(std::make_unique<Saved>(node.get(), "saved"));
     const auto output = std::ranges::find_if(raw, same(tensor));
-    if (!tensor.defined()) continue;
     if (listed(inputs, tensor) || output == raw.end()) *node->kept_.back() = tensor;
     else *node->kept_.back() = Saved::Own{tensor.array(), static_cast<uint32_t>(output - raw.begin())};
   }

@@ -49,6 +49,7 @@ const WrongCalls linear_algebra("linear_algebra", {
     wrong<ShapeError>("einsum", {"operand 1", "(4, 5)"}, [] { einsum("ij,j", {f({2, 3}), f({4, 5})}); }),
     wrong<ShapeError>("einsum", {"ii", "(2, 3)"}, [] { einsum("ii", {f({2, 3})}); }),
     wrong<ShapeError>("einsum", {"...", "(2, 3)", "(4, 3)"}, [] { einsum("...i,...i->...", {f({2, 3}), f({4, 3})}); }),
+    wrong<ValueError>("einsum", {"needs at least one operand"}, [] { einsum("i", {}); }),
     wrong<ValueError>("einsum", {"'1'"}, [] { einsum("i1", {f({2, 2})}); }),
     wrong<ValueError>("einsum", {"more operands", "1"}, [] { einsum("i,i", {f({2})}); }),
     wrong<ValueError>("einsum", {"1"}, [] { einsum("i", {f({2}), f({2})}); }),

@@ -1,4 +1,7 @@
 // Leaves and their gradients: accumulation, gradients bound to storage, hooks.
+#include <functional>
+#include <vector>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/backend_interceptor.h>
 #include <gradus/core/registry.h>
@@ -294,6 +297,39 @@ TEST_CASE("set_data replaces a tensor's data") {
   x.zero_grad();
   (x * x).sum().backward();
   CHECK(x.grad().equal(numbers({10, 12, 14})));
+}
+
+TEST_CASE("an undefined tensor has no properties, and what needs a tensor says that it is undefined") {
+  const Tensor none;
+  CHECK_FALSE((none.defined() || none.requires_grad() || none.is_view() || none.is_inference() || none.retains_grad()));
+  CHECK(none.is_leaf());
+  CHECK_FALSE((none.grad().defined() || none.grad_fn()));
+  CHECK((none.output_nr() == 0 && none.use_count() == 0));
+  CHECK(none.is_same(Tensor()));
+  CHECK_FALSE(none.is_same(ones({1})));
+  const std::vector<std::function<void()>> calls = {[&] { none.array(); },
+                                                    [&] { none.sizes(); },
+                                                    [&] { none.dtype(); },
+                                                    [&] { none.device(); },
+                                                    [&] { none.set_requires_grad(true); },
+                                                    [&] { none.mutable_grad(); },
+                                                    [&] { none.remove_hook(0); },
+                                                    [&] { none.set_data(ones({1})); },
+                                                    [&] { ones({1}).set_data(none); },
+                                                    [&] { none.detach(); },
+                                                    [&] { none.item<int>(); },
+                                                    [&] { none.backward(); },
+                                                    [&] { none.clone(); },
+                                                    [&] { none.to(kDouble); },
+                                                    [&] { none.index({0}); },
+                                                    [&] { none.bind_grad(ones({1}).array()); },
+                                                    [&] { none.equal(ones({1})); },
+                                                    [&] { ones({1}).equal(none); }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    CAPTURE(i);
+    CHECK_THROWS_WITH(calls[i](), contains("undefined"));
+  }
+  CHECK_NOTHROW(none.zero_grad());
 }
 
 namespace {

@@ -123,6 +123,8 @@ TEST_CASE("nested braces give a tensor of their shape, and of the type of all nu
   CHECK(tensor({1, 2}, kByte).dtype() == kByte);
   CHECK_THROWS_WITH(tensor({{1, 2}, {3}}), contains("rows of different lengths: 2 and 1"));
   CHECK_THROWS_WITH(tensor({{1, 2}, {3, 4, 5}}), contains("rows of different lengths: 2 and 3"));
+  CHECK_THROWS_WITH(tensor({{1, 2}, 3}), contains("found a number instead of a row of 2"));
+  CHECK_THROWS_WITH(tensor({1, {2, 3}}), contains("found a row instead of a number"));
   CHECK_THROWS_WITH(tensor({1, 300}, kByte), contains("300 is outside the range of uint8"));
   CHECK(tensor(std::vector<float>{1, 2}).dtype() == kFloat);
   CHECK(tensor(std::vector<double>{1, 2}).dtype() == kFloat);

@@ -12,6 +12,7 @@
 namespace losses_test {
 
 using namespace gradus;
+using test::contains;
 using Numbers = std::vector<double>;
 
 double softplus_of(double x) { return std::log1p(std::exp(-std::abs(x))) + std::max(x, 0.0); }
@@ -212,6 +213,101 @@ TEST_CASE("losses of rows follow their formulas") {
           CHECK(nll_loss(logs, classes, given, Reduction::sum, ignored).item<double>() == Approx(total));
         }
       }
+}
+
+TEST_CASE("losses refuse targets of other shapes, and inputs of integers") {
+  using X = const Tensor&;
+  struct Pair {
+    const char* name;
+    Tensor (*run)(X x, X target);
+    bool broadcasts;  // whether one operand may be broadcast to the other
+  };
+  const std::vector<Pair> losses = {
+      {"mse_loss", [](X x, X t) { return mse_loss(x, t); }, true},
+      {"l1_loss", [](X x, X t) { return l1_loss(x, t); }, true},
+      {"smooth_l1_loss", [](X x, X t) { return smooth_l1_loss(x, t); }, true},
+      {"huber_loss", [](X x, X t) { return huber_loss(x, t); }, true},
+      {"poisson_nll_loss", [](X x, X t) { return poisson_nll_loss(x, t); }, true},
+      {"gaussian_nll_loss", [](X x, X t) { return gaussian_nll_loss(x, t, ones_like(x)); }, true},
+      {"kl_div", [](X x, X t) { return kl_div(x, t); }, true},
+      {"soft_margin_loss", [](X x, X t) { return soft_margin_loss(x, t); }, true},
+      {"hinge_embedding_loss", [](X x, X t) { return hinge_embedding_loss(x, t); }, true},
+      {"margin_ranking_loss", [](X x, X t) { return margin_ranking_loss(x, t, ones_like(x)); }, true},
+      {"margin_ranking_loss of a target", [](X x, X t) { return margin_ranking_loss(x, x, t); }, true},
+      {"margin_ranking_loss of the second input", [](X x, X t) { return margin_ranking_loss(ones({}), x, t); }, true},
+      {"triplet_margin_loss, positive", [](X x, X t) { return triplet_margin_loss(x, t, x); }, true},
+      {"triplet_margin_loss, negative", [](X x, X t) { return triplet_margin_loss(x, x, t); }, true},
+      {"triplet_margin_loss of both", [](X x, X t) { return triplet_margin_loss(ones({1}), x, t); }, true},
+      {"binary_cross_entropy", [](X x, X t) { return binary_cross_entropy(x, t); }, false},
+      {"binary_cross_entropy_with_logits", [](X x, X t) { return binary_cross_entropy_with_logits(x, t); }, false},
+      {"multilabel_soft_margin_loss", [](X x, X t) { return multilabel_soft_margin_loss(x, t); }, false},
+      {"cosine_embedding_loss", [](X x, X t) { return cosine_embedding_loss(x, t, ones({4})); }, false},
+  };
+  for (const Pair& loss : losses) {
+    INFO(loss.name);
+    CHECK_NOTHROW(loss.run(ones({4, 3}), ones({4, 3})));
+    if (loss.broadcasts) {
+      CHECK_NOTHROW(loss.run(ones({4, 3}), ones({3})));
+      CHECK_THROWS_WITH(loss.run(ones({4, 3}), ones({2})),
+                        contains("(4, 3)") && contains("(2,) cannot be broadcast to each other"));
+      CHECK_THROWS_WITH(loss.run(ones({4, 1}), ones({3})),
+                        contains("(4, 1)") && contains("(3,) would both be broadcast to (4, 3)"));
+    } else {
+      for (const Shape& shape : {Shape{3}, Shape{4, 1}, Shape{2, 3}, Shape{1, 4, 3}})
+        CHECK_THROWS_WITH(
+            loss.run(ones({4, 3}), ones(shape)),
+            contains("input of shape (4, 3) needs a ") && contains("of the same shape, got " + to_string(shape)));
+    }
+    CHECK_THROWS_WITH(loss.run(ones({4, 3}, kLong), ones({4, 3}, kLong)),
+                      contains("must be of a floating type, got int64"));
+  }
+  struct Wrong {
+    const char* message;
+    std::function<Tensor()> run;
+  };
+  const Tensor x = ones({4, 3}), row = ones({3}), classes = zeros({4}, kLong);
+  for (const Wrong& wrong : std::vector<Wrong>{
+           {"beta must not be negative, got -1", [&] { return smooth_l1_loss(x, x, Reduction::mean, -1); }},
+           {"delta must be positive, got 0", [&] { return huber_loss(x, x, Reduction::mean, 0); }},
+           {"variance must be not negative, got numbers from -1 to -1", [&] { return gaussian_nll_loss(x, x, -x); }},
+           {"variance of shape (2,) cannot be broadcast", [&] { return gaussian_nll_loss(row, row, ones({2})); }},
+           {"input must be between 0 and 1, got numbers from 2 to 2", [&] { return binary_cross_entropy(x * 2, x); }},
+           {"input must be between 0 and 1, got numbers from -1 to -1", [&] { return binary_cross_entropy(-x, x); }},
+           {"weight of shape (2,) cannot be broadcast", [&] { return binary_cross_entropy(x, x, ones({2})); }},
+           {"pos_weight of shape (2,) cannot be broadcast",
+            [&] { return binary_cross_entropy_with_logits(x, x, {}, ones({2})); }},
+           {"input must be (…, C), got shape ()", [&] { return multilabel_soft_margin_loss(ones({}), ones({})); }},
+           {"anchor must be (N, D) or (D), got shape ()",
+            [&] { return triplet_margin_loss(ones({}), ones({}), ones({})); }},
+           {"need (N, D) and a target (N), or (D) and a scalar target, got (3,)",
+            [&] { return cosine_embedding_loss(x, x, row); }},
+           {"need (N, D) and a target (N), or (D) and a scalar target, got ()",
+            [&] { return cosine_embedding_loss(x, x, ones({})); }},
+           {"need (N, D) and a target (N), or (D) and a scalar target, got (1,)",
+            [&] { return cosine_embedding_loss(row, row, ones({1})); }},
+           {"p must be 1 or 2, got 3", [&] { return multi_margin_loss(x, classes, 3); }},
+           {"input must be (N, C) with a target (N)", [&] { return multi_margin_loss(x, classes.slice(0, 1)); }},
+           {"input must be (N, C) with a target (N)", [&] { return multi_margin_loss(row, classes); }},
+           {"input must be (N, C) with a target (N)",
+            [&] {
+              return multi_margin_loss(ones({4, 3, 2}), classes);
+            }},
+           {"needs a weight of shape (3,), got (4,)", [&] { return multi_margin_loss(x, classes, 1, 1, ones({4})); }},
+           {"needs a weight of shape (3,), got (4,)", [&] { return cross_entropy(x, classes, ones({4})); }},
+           {"needs a weight of shape (3,), got (4,)", [&] { return cross_entropy(x, x, ones({4})); }},
+           {"needs a weight of shape (3,), got (4,)", [&] { return nll_loss(x, classes, ones({4})); }},
+           {"label_smoothing must be in [0, 1], got 1.5",
+            [&] { return cross_entropy(x, classes, {}, Reduction::mean, -100, 1.5); }},
+           {"label_smoothing must be in [0, 1], got -0.5",
+            [&] { return cross_entropy(x, classes, {}, Reduction::mean, -100, -0.5); }},
+           {"input of shape (3,) needs a scalar target, got shape (4,)", [&] { return cross_entropy(row, classes); }},
+           {"input of shape (2, 3, 4) needs a target of shape (2, 4), got (4,)", [&] {
+              return nll_loss(ones({2, 3, 4}), classes);
+            }}})
+    CHECK_THROWS_WITH(wrong.run(), contains(wrong.message));
+  CHECK_NOTHROW(cosine_embedding_loss(x, x, ones({1})));
+  CHECK_NOTHROW(smooth_l1_loss(x, x, Reduction::mean, 0));
+  CHECK_NOTHROW(gaussian_nll_loss(x, x, zeros({4})));
 }
 
 }  // namespace losses_test

@@ -246,6 +246,43 @@ TEST_CASE("operators of three tensors name the shapes in the order of their argu
   CHECK_THROWS_WITH(lerp(x, a, 0.5), contains("shapes (3,) and (2,)"));
 }
 
+TEST_CASE("operators in place round half types once, as those that return a new tensor do") {
+  using T = const Tensor&;
+  struct Operator {
+    const char* name;
+    Tensor (*run)(T x, T a, T b);
+    const Tensor& (*in_place)(T x, T a, T b);
+  };
+  const Operator operators[] = {
+      {"add", [](T x, T a, T) { return add(x, a, 0.3); }, [](T x, T a, T) -> T { return x.add_(a, 0.3); }},
+      {"sub", [](T x, T a, T) { return sub(x, a, 0.3); }, [](T x, T a, T) -> T { return x.sub_(a, 0.3); }},
+      {"addcmul", [](T x, T a, T b) { return x.addcmul(a, b, 0.3); },
+       [](T x, T a, T b) -> T { return x.addcmul_(a, b, 0.3); }},
+      {"plain addcmul", [](T x, T a, T b) { return x.addcmul(a, b); },
+       [](T x, T a, T b) -> T { return x.addcmul_(a, b); }},
+      {"addcdiv", [](T x, T a, T b) { return x.addcdiv(a, b, 0.3); },
+       [](T x, T a, T b) -> T { return x.addcdiv_(a, b, 0.3); }},
+      {"lerp", [](T x, T a, T) { return lerp(x, a, 0.3); }, [](T x, T a, T) -> T { return x.lerp_(a, 0.3); }},
+      {"lerp by a tensor", [](T x, T a, T b) { return lerp(x, a, b); },
+       [](T x, T a, T b) -> T { return x.lerp_(a, b); }},
+      {"index_add", [](T x, T a, T) { return x.index_add(0, arange(64), a, 0.3); },
+       [](T x, T a, T) -> T { return x.index_add_(0, arange(64), a, 0.3); }},
+  };
+  for (const DType type : {kHalf, kBFloat16, kFloat, kDouble})
+    for (const Operator& op : operators) {
+      INFO(op.name << " in " << name(type));
+      manual_seed(8);
+      const Tensor x = randn({64}).to(type), a = randn({64}).to(type), b = (rand({64}) + 0.2).to(type);
+      const Tensor wanted = op.run(x, a, b), found = op.in_place(x.clone(), a, b);
+      CHECK(found.equal(wanted));
+      if (!is_floating(type) || size_of(type) > 2) continue;
+      const auto wide = [](T x) { return x.to(kDouble); };
+      const Tensor exact = op.run(wide(x), wide(a), wide(b)), error = (wide(found) - exact).abs();
+      const double epsilon = type == kHalf ? 0x1p-11 : 0x1p-8;
+      CHECK((error <= exact.abs() * epsilon * 1.001 + 1e-6).all().item<bool>());
+    }
+}
+
 TEST_CASE("half gradients of matrix products that are summed over batches are rounded once") {
   struct Shapes {
     Shape a, b;

@@ -34,6 +34,8 @@ const WrongCalls images("images", {
     wrong<ShapeError>("pad", {"9223372036854775807"}, [] { pad(f({INT64_MAX, 0}), {0, 0, 1, 1}); }),
     wrong<ShapeError>("pad", {"(1, 1)", "(3,)"}, [] { pad(f({3}), {1, 1}, kReflect); }),
     wrong<ShapeError>("pad", {"1099511627776"}, [] { pad(f({1, 1, 3}), {int64_t{1} << 40, 0}, kReplicate); }),
+    wrong<ShapeError>("pad", {"(-1099511627776, 0) is too large"}, [] { pad(f({1, 1, 3}), {-(int64_t{1} << 40), 0}); }),
+    wrong<ShapeError>("pad", {"(0, 1099511627776) is too large"}, [] { pad(f({1, 1, 3}), {0, int64_t{1} << 40}); }),
     wrong<DTypeError>("pad", {"int64"}, [] { pad(i({1, 1, 4}), {1, 1}, kReflect); }),
     wrong<Error>("pixel_shuffle", {"(1, 3, 2, 2)", "2"}, [] { pixel_shuffle(f({1, 3, 2, 2}), 2); }),
     wrong<ShapeError>("pixel_shuffle", {"(1, 3, 2, 2)", "4"}, [] { pixel_shuffle(f({1, 3, 2, 2}), 2); }),

@@ -253,6 +253,23 @@ TEST_CASE("the graph is dumped as Graphviz source") {
   CHECK(autograd::graph_to_dot(loss).find("gradient 3, -4") != std::string::npos);
 }
 
+TEST_CASE("a dumped graph has a box for each node with its layer and what it saves, and a line for each gradient") {
+  const Tensor w = tensor({1.5, -2.0}, dtype(kDouble).requires_grad(true)), plain = tensor({3.0, 5.0}, kDouble);
+  Tensor y;
+  {
+    const ModuleFrame frame(nullptr, encoder_path);
+    y = plain * w;  // has no edge for `plain`, and saves only it
+  }
+  CHECK(autograd::graph_to_dot(y.sum()) ==
+        "digraph autograd {\n  rankdir=BT;\n  node [shape=box, fontname=\"monospace\"];\n"
+        "  n0 [label=\"Sum\"];\n"
+        "  n1 [label=\"Mul\\nencoder.0\\nsaved a: float64(2,), 16 B\\n3, 5\\n16 B saved\"];\n"
+        "  n2 [label=\"AccumulateGrad\\nfloat64(2,)\\n1.5, -2\", style=filled, fillcolor=lightblue];\n"
+        "  n1 -> n0 [label=\"(2,)\"];\n"
+        "  n2 -> n1 [label=\"(2,)\"];\n"
+        "}\n");
+}
+
 TEST_CASE("the leaves of a graph include those of recomputed parts, each once") {
   const Tensor x = leaf({1, 2}), w = leaf({3, 4}), outside = leaf({5, 6});
   const Tensor h = autograd::checkpoint([&](const Tensor& in) { return (in * w).exp() * w; }, x);

@@ -299,6 +299,43 @@ TEST_CASE("set_data replaces a tensor's data") {
   CHECK(x.grad().equal(numbers({10, 12, 14})));
 }
 
+TEST_CASE("nodes of several operators have the name of theirs") {
+  const Tensor x = leaf({1, 2}), places = tensor({0, 1}),
+               image = ones({1, 1, 2, 2}, dtype(kDouble).requires_grad(true));
+  const Tensor filter = ones({1, 1, 1, 1}, kDouble);
+  const auto name_of = [](const Tensor& y) { return std::string(y.grad_fn()->name()); };
+  CHECK(name_of(x.scatter(0, places, x)) == "Scatter");
+  CHECK(name_of(x.scatter_add(0, places, x)) == "ScatterAdd");
+  CHECK(name_of(x.sum()) == "Sum");
+  CHECK(name_of(x.mean()) == "Mean");
+  CHECK(name_of(x.softmax(0)) == "Softmax");
+  CHECK(name_of(x.log_softmax(0)) == "LogSoftmax");
+  CHECK(name_of(conv2d(image, filter)) == "Conv2d");
+  CHECK(name_of(conv2d_relu(image, filter)) == "Conv2dReLU");
+  CHECK(name_of(batch_norm(image, {}, {}, {}, {}, true)) == "Normalize");
+  CHECK(name_of(batch_norm_relu(image, {}, {}, {}, {}, true)) == "NormalizeReLU");
+  CHECK(name_of(x.exp()) == "exp");
+}
+
+TEST_CASE("a view that was made before its base required gradients does not require them") {
+  const Tensor base = numbers({1, 2}), view = base.slice(0, 0, 1);
+  base.set_requires_grad(true);
+  CHECK_FALSE(view.requires_grad());
+  CHECK(base.slice(0, 0, 1).requires_grad());
+}
+
+TEST_CASE("gradients of windows that overlap are added up, also in windows of two elements") {
+  const Tensor x = leaf({1, 2, 3, 4, 5, 6});
+  const auto gradient = [&](const Shape& size, const Strides& stride, int64_t offset) {
+    return autograd::grad({x.as_strided(size, stride, offset).sum()}, {x})[0];
+  };
+  CHECK(gradient({2, 2}, {1, 1}, 0).equal(numbers({1, 2, 1, 0, 0, 0})));
+  CHECK(gradient({2, 2}, {1, 1}, 3).equal(numbers({0, 0, 0, 1, 2, 1})));
+  CHECK(gradient({2, 2, 2}, {1, 1, 2}, 0).equal(numbers({1, 2, 2, 2, 1, 0})));
+  CHECK(gradient({4, 3}, {1, 1}, 0).equal(numbers({1, 2, 3, 3, 2, 1})));
+  CHECK(gradient({3, 2}, {0, 2}, 1).equal(numbers({0, 3, 0, 3, 0, 0})));
+}
+
 TEST_CASE("an undefined tensor has no properties, and what needs a tensor says that it is undefined") {
   const Tensor none;
   CHECK_FALSE((none.defined() || none.requires_grad() || none.is_view() || none.is_inference() || none.retains_grad()));

@@ -531,6 +531,58 @@ TEST_CASE("of a chain of ranks that wait for each other, the last one is named",
   }
 }
 
+TEST_CASE("of ranks that wait for each other in a circle, the first to give up names its neighbour", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const bool sends = GENERATE(false, true);
+  const int first = GENERATE(0, 1, 2);        // the rank whose deadline is the first
+  if (sends && transport == "local") return;  // a local group sends without waiting
+  const int neighbour = (first + 2) % 3;
+  const auto results =
+      run_ranks(transport, 3,
+                [&](ProcessGroup& group) {
+                  const Array x = contribution<float>(0, sends ? 3'000'000 : 10);
+                  group.barrier();
+                  const int peer = (group.rank() + 2) % 3;
+                  const CollectiveOptions options{.timeout = Milliseconds(group.rank() == first ? 100 : 5000)};
+                  if (sends) group.send(x, peer, options);
+                  else group.recv(x, peer, options);
+                },
+                {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::timeout);
+    CHECK(result.status.rank == neighbour);
+    CHECK_THAT(result.error,
+               contains("rank " + std::to_string(first) + " waited 100 ms for rank " + std::to_string(neighbour)));
+  }
+}
+
+TEST_CASE("all ranks that are not in a call are listed, except those that left", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  std::atomic<bool> ended = false;
+  const auto results = run_ranks(transport, 5,
+                                 [&](ProcessGroup& group) {
+                                   const int rank = group.rank();
+                                   group.barrier();
+                                   if (rank == 4) return;
+                                   const Array x = contribution<float>(0, 10);
+                                   if (rank == 0 || rank == 2) {
+                                     try {
+                                       group.recv(x, rank + 1, {.timeout = Milliseconds(rank == 0 ? 200 : 5000)});
+                                     } catch (...) {
+                                       ended = true;
+                                       throw;
+                                     }
+                                   }
+                                   while (!ended) std::this_thread::sleep_for(Milliseconds(1));
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const int rank : {0, 2}) {
+    CHECK(results[static_cast<size_t>(rank)].status.failure == CommFailure::timeout);
+    CHECK(results[static_cast<size_t>(rank)].status.rank == 1);
+    CHECK_THAT(results[static_cast<size_t>(rank)].error, contains("rank 0 waited 200 ms for ranks 1, 3"));
+  }
+}
+
 TEST_CASE("a rank that leaves is an error only for ranks that need it", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,

@@ -4,7 +4,7 @@
 #include <gradus/core/ops/ops.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
-#include <gradus/tests/distributed/ranks.h>
+#include <gradus/tests/distributed/processes.h>
 #include <gradus/tests/distributed/values.h>
 
 using namespace gradus;
@@ -19,6 +19,15 @@ double members(ProcessGroup& group, int world_rank, int64_t count = 1000) {
   group.all_reduce(x);
   require(x.data<float>()[0] == x.data<float>()[count - 1], "one sum everywhere");
   return x.data<float>()[0];
+}
+
+/// The number of a group, which messages about its failures name. Ends the group.
+int64_t number_of(ProcessGroup& group) {
+  group.abort("to read its number");
+  const std::string message = group.status().message;
+  const size_t at = message.find("(group ");
+  require(at != std::string::npos, message);
+  return std::stoll(message.substr(at + 7));
 }
 
 }  // namespace
@@ -56,6 +65,24 @@ TEST_CASE("sub-groups that overlap do not affect each other", "[sub_groups]") {
     }
     world.barrier();
   });
+}
+
+TEST_CASE("a group gets the number after all those that one of its ranks knows", "[sub_groups][processes]") {
+  const int ahead = GENERATE(0, 1, 2);  // a rank that has made groups of its own
+  Processes processes("tcp", 3, Milliseconds(10'000), [&](ProcessGroup& world, Store&) {
+    const auto own = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+    int64_t newest = 0;
+    for (int i = 0; world.rank() == ahead && i < 3; ++i) newest = number_of(*new_group(own, {0}));
+    const Array known = ops::full({}, newest, DType::i64);
+    world.broadcast(known, ahead);
+    newest = *known.data<int64_t>();
+    const auto all = new_group(shared(world), {0, 1, 2});
+    world.barrier();
+    require(number_of(*all) == newest + 1, "one more than the largest");
+    require(number_of(*new_group(own, {0})) == newest + 2, "every rank knows it");
+    world.barrier();
+  });
+  for (int rank = 0; rank < 3; ++rank) CHECK(processes.result(rank).error == "");
 }
 
 TEST_CASE("a sub-group outlives the handle of its parent group", "[sub_groups]") {

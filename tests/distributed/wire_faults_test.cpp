@@ -80,6 +80,23 @@ TEST_CASE("bytes that arrive one at a time change nothing", "[faults]") {
   for (const RankResult& rank : outcome.ranks) CHECK(rank.error == "");
 }
 
+TEST_CASE("a rank that waits for another notices a call that disagrees, also if its bytes arrive one at a time",
+          "[faults]") {
+  const WireFault fault{.kind = Kind::trickle, .after = 100'000};
+  const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) {
+    const Array x = Array::empty({10}, DType::f32);
+    // Rank 2 waits for rank 0, which waits for rank 1, which waits for rank 2.
+    if (group.rank() == 1) group.recv(x, 2);
+    else group.broadcast(x, group.rank() == 0 ? 1 : 0);
+  });
+  for (const RankResult& rank : outcome.ranks) {
+    CHECK(rank.status.failure == CommFailure::mismatch);
+    CHECK(rank.status.rank == 2);
+    CHECK_THAT(rank.error, contains("rank 2 called broadcast #1 (10 float32, root 0), rank 0 called broadcast #1"));
+  }
+  CHECK(outcome.time < std::chrono::seconds(5));  // before the deadline
+}
+
 TEST_CASE("a connection that is reset or half closed ends the group at once, on all ranks", "[faults]") {
   const Kind kind = GENERATE(Kind::reset, Kind::half_close);
   const bool upwards = GENERATE(true, false);

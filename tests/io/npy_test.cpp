@@ -141,3 +141,24 @@ TEST_CASE("npy: sizes that Python 2 wrote end in L", "[io][npy]") {
     CHECK(error_of(file_of(header_of("<f4", shape), bytes)) != "(no error)");
   }
 }
+
+TEST_CASE("npy: commas and blanks in a header", "[io][npy]") {
+  const auto error = [](const std::string& header) { return error_of(file_of(header, std::string(24, '\1'))); };
+  for (const char* shape : {"2,3", "2,3,", " 2 , 3 , ", "2, 3\n", "6", "6,"}) {
+    CAPTURE(shape);
+    CHECK(error(header_of("<f4", shape)) == "(no error)");
+  }
+  for (const char* shape : {"2 3", ",", "2,,3", "2,3,,", ",2,3", "2;3"}) {
+    CAPTURE(shape);
+    CHECK(error(header_of("<f4", shape)) != "(no error)");
+  }
+  const std::string descr = "'descr': '<f4'", order = "'fortran_order': False", shape = "'shape': (6,)";
+  CHECK(error("{" + descr + "," + order + "," + shape + "}") == "(no error)");
+  CHECK(error(" \n{ " + shape + " , " + descr + " , " + order + " , } \n \n") == "(no error)");
+  CHECK_THAT(error("{" + descr + order + "," + shape + "}"), contains("lacks a '}'"));
+  CHECK_THAT(error("{" + descr + "," + order + "," + shape), contains("lacks a '}'"));
+  CHECK_THAT(error("{," + descr + "," + order + "," + shape + "}"), contains("lacks a '''"));
+  CHECK_THAT(error("{'descr' '<f4'}"), contains("lacks a ':'"));
+  CHECK_THAT(error("{\"descr': '<f4'}"), contains("a string without an end"));
+  CHECK(io::parse_npy(bytes_of(file_of(header_of("<f4", ""), std::string(4, '\0'))), "f").shape() == Shape{});
+}

@@ -232,6 +232,10 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK_THAT(file(entry("a", "4294967296,4294967296", "0,8")), contains("too large"));
     CHECK_THAT(file(entry("a", "0,4611686018427387904,4611686018427387904", "0,0")), contains("too large"));
     CHECK_THAT(file(entry("a", "2", "0,8") + "," + entry("b", "1", "4,8")), contains("the tensors before it end at 8"));
+    // Of two tensors that begin at the same byte, the longer one is named, in any order of the header.
+    for (const std::string& entries :
+         {entry("a", "1", "0,4") + "," + entry("b", "2", "0,8"), entry("b", "2", "0,8") + "," + entry("a", "1", "0,4")})
+      CHECK_THAT(file(entries), contains("tensor 'b' begins at byte 0, but the tensors before it end at 4"));
     CHECK_THAT(file(entry("a", "1", "4,8")), contains("begins at byte 4"));
     CHECK_THAT(file(entry("a", "1", "0,4")), contains("4 bytes that belong to no tensor"));
     CHECK(file(entry("b", "2", "0,8") + "," + entry("z", "0", "0,0") + "," + entry("y", "0", "8,8")) == "(no error)");

@@ -1,4 +1,6 @@
 // Archives as written by tar, GNU tar and pax, and damaged ones.
+#include <sys/mman.h>
+
 #include <cstdio>
 
 #include <gradus/core/io/tar.h>
@@ -122,6 +124,8 @@ TEST_CASE("tar: formats and kinds of files", "[io][tar]") {
   const std::string base256 = std::string("\x80\0\0\0\0\0\0\0\0\0\0\x03", 12);
   CHECK(contents(header("x", 0, '0', {{124, base256}}) + padded("abc") + kEnd) == "x=abc ");
   CHECK(contents(header("x", 0, '0', {{124, "         3  "}}) + padded("abc") + kEnd) == "x=abc ");
+  for (const char blank : {' ', '\0'})  // a size without digits is 0
+    CHECK(contents(header("x", 0, '0', {{124, std::string(12, blank)}}) + entry("y", "1") + kEnd) == "x= y=1 ");
   // Links, devices, folders and pipes have no data, whatever size they state; an unknown type has data.
   for (const char type : {'1', '2', '3', '4', '5', '6'})
     CHECK(contents(header("link", 700, type) + entry("x", "1") + kEnd) == "x=1 ");
@@ -183,6 +187,19 @@ TEST_CASE("tar: each size has a limit", "[io][tar]") {
   CHECK(contents(entry("pax", "11 path=yy\n", 'x') + header("link", 0, '1') + entry("x", "1") + kEnd) == "x=1 ");
   CHECK(contents(entry("pax", "11 path=yy\n", 'g') + entry("x", "1") + kEnd) == "x=1 ");
   CHECK(contents(entry("long", std::string("yy\0", 3), 'K') + entry("x", "1") + kEnd) == "x=1 ");
+}
+
+TEST_CASE("tar: a file that is too large for readers is not written", "[io][tar]") {
+  const TemporaryDirectory directory;
+  io::TarWriter writer(directory.file("a.tar"));
+  // Nothing can be read from this memory, so the largest file that is accepted is an error of the system.
+  const size_t most = size_t{1} << 28;
+  void* const memory = mmap(nullptr, most + 1, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  REQUIRE(memory != MAP_FAILED);
+  const auto* const bytes = static_cast<const std::byte*>(memory);
+  CHECK_THROWS_WITH(writer.add("x", {bytes, most + 1}), contains("'x' has 268435457 bytes; at most 268435456 fit"));
+  CHECK_THROWS_WITH(writer.add("x", {bytes, most}), contains("Bad address"));
+  munmap(memory, most + 1);
 }
 
 TEST_CASE("tar: damaged and hostile archives are errors", "[io][tar]") {

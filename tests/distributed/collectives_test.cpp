@@ -558,16 +558,20 @@ TEST_CASE("of ranks that wait for each other in a circle, the first to give up n
 
 TEST_CASE("all ranks that are not in a call are listed, except those that left", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const bool first_leaves = GENERATE(false, true);
+  // Ranks 1 and 2 wait for the two idle ranks. The deadline of rank 1 is the first.
+  const int leaver = first_leaves ? 0 : 3;
+  const std::vector<int> idle = first_leaves ? std::vector{3, 4} : std::vector{0, 4};
   std::atomic<bool> ended = false;
   const auto results = run_ranks(transport, 5,
                                  [&](ProcessGroup& group) {
                                    const int rank = group.rank();
                                    group.barrier();
-                                   if (rank == 4) return;
-                                   const Array x = contribution<float>(0, 10);
-                                   if (rank == 0 || rank == 2) {
+                                   if (rank == leaver) return;
+                                   if (rank == 1 || rank == 2) {
                                      try {
-                                       group.recv(x, rank + 1, {.timeout = Milliseconds(rank == 0 ? 200 : 5000)});
+                                       group.recv(contribution<float>(0, 10), idle[static_cast<size_t>(rank - 1)],
+                                                  {.timeout = Milliseconds(rank == 1 ? 200 : 5000)});
                                      } catch (...) {
                                        ended = true;
                                        throw;
@@ -576,11 +580,33 @@ TEST_CASE("all ranks that are not in a call are listed, except those that left",
                                    while (!ended) std::this_thread::sleep_for(Milliseconds(1));
                                  },
                                  {.timeout = Milliseconds(5000)});
-  for (const int rank : {0, 2}) {
+  for (const int rank : {1, 2}) {
     CHECK(results[static_cast<size_t>(rank)].status.failure == CommFailure::timeout);
-    CHECK(results[static_cast<size_t>(rank)].status.rank == 1);
-    CHECK_THAT(results[static_cast<size_t>(rank)].error, contains("rank 0 waited 200 ms for ranks 1, 3"));
+    CHECK(results[static_cast<size_t>(rank)].status.rank == idle[0]);
+    CHECK_THAT(results[static_cast<size_t>(rank)].error, contains("rank 1 waited 200 ms for ranks " + joined(idle)));
   }
+}
+
+TEST_CASE("a failure that was announced before is the cause of a call, not the loss of the rank that it needs",
+          "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto [caller, announcer, lost] = GENERATE(table<int, int, int>({{1, 0, 2}, {0, 1, 2}, {1, 2, 0}, {2, 1, 0}}));
+  CAPTURE(transport, caller, announcer, lost);
+  std::atomic<int> done = 0;
+  const auto results = run_ranks(transport, 3,
+                                 [&, caller = caller, announcer = announcer, lost = lost](ProcessGroup& group) {
+                                   if (group.rank() == announcer) group.abort("enough");
+                                   ++done;
+                                   if (group.rank() == lost) return;
+                                   while (done < 3) std::this_thread::sleep_for(Milliseconds(1));
+                                   std::this_thread::sleep_for(Milliseconds(20));  // until the connections have ended
+                                   if (group.rank() == caller) group.recv(contribution<float>(0, 10), lost);
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  const RankResult& result = results[static_cast<size_t>(caller)];
+  CHECK(result.status.failure == CommFailure::aborted);
+  CHECK(result.status.rank == announcer);
+  CHECK_THAT(result.error, contains("rank " + std::to_string(announcer) + " ended the group: enough"));
 }
 
 TEST_CASE("a rank that leaves is an error only for ranks that need it", "[collectives]") {

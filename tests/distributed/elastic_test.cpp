@@ -61,7 +61,8 @@ ElasticPlace place_of(int worker, Simulation& simulation, const std::shared_ptr<
   return {worker, Membership(std::make_shared<SimulatedStore>(simulation, table)), connect};
 }
 
-std::string train_elastic(const ElasticPlace& place, int worker) {
+/// `fails` is called in the middle of each update. If it returns true, the worker ends its group there.
+std::string train_elastic(const ElasticPlace& place, int worker, const std::function<bool(int64_t step)>& fails = {}) {
   Generator generator(static_cast<uint64_t>(worker));
   const GeneratorGuard guard(generator);
   TinyImpl net;
@@ -84,7 +85,14 @@ std::string train_elastic(const ElasticPlace& place, int worker) {
         gradient.fill_(sum);
         elastic.group()->all_reduce(gradient.array());
       },
-      [&] { net.weight.mul_(0.5).add_(gradient); });
+      [&] {
+        net.weight.mul_(0.5);
+        if (fails && fails(elastic.step())) {
+          elastic.group()->abort("in an update");
+          throw CommError("in an update");
+        }
+        net.weight.add_(gradient);
+      });
   if (!trained) return "spare";
   const bool right = net.weight.item<double>() == expected_weight() && net.passes.item<double>() == kJobSteps &&
                      batches.item<int64_t>() == kJobSteps && generator.offset() == kJobSteps &&
@@ -257,6 +265,28 @@ TEST_CASE("elastic training: after any two crashes it has the right results or s
               job.sharded ? ", sharded" : "", schedules);
   std::fflush(stdout);
   CHECK(schedules > 10'000 / parts);
+}
+
+TEST_CASE("elastic training: a worker whose update failed takes its state from another", "[elastic]") {
+  const unsigned failing = GENERATE(1u, 2u, 3u);  // the workers whose update of the last step fails, as bits
+  Simulation simulation({});
+  const auto table = std::make_shared<StoreTable>(StoreLimits{});
+  Worlds worlds;
+  table->set("members/0", Members::first(2, 0, 1).str());
+  std::vector<std::string> ends(2);
+  simulation.run(
+      2,
+      [&](int worker) {
+        bool fails = failing >> worker & 1;
+        const auto once = [&](int64_t step) { return step == kJobSteps - 1 && std::exchange(fails, false); };
+        ends[static_cast<size_t>(worker)] = train_elastic(place_of(worker, simulation, table, worlds), worker, once);
+      },
+      [](int) {});
+  for (const int worker : {0, 1}) {
+    CAPTURE(worker);
+    CHECK(ends[static_cast<size_t>(worker)] == (failing == 3 ? "" : "trained"));
+    CHECK_THAT(simulation.error(worker), contains(failing == 3 ? "no remaining worker has the state" : ""));
+  }
 }
 
 TEST_CASE("elastic training: a place that survives no losses is not connected twice", "[elastic]") {

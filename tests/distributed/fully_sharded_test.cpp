@@ -209,6 +209,17 @@ TEST_CASE("sharded training in float32 equals that of one process after 100 step
   });
 }
 
+TEST_CASE("keys of optimizer state are divided into a parameter and an entry", "[sharding]") {
+  const auto parts = [](const std::string& key) {
+    const auto entry = state_entry(key);
+    return entry ? std::to_string(entry->parameter) + " " + entry->name : "none";
+  };
+  CHECK(parts("state.12.exp_avg") == "12 exp_avg");
+  CHECK(parts("state.0.max.exp_avg_sq") == "0 max.exp_avg_sq");
+  for (const char* key : {"", "state", "state.", "state.x.step", "state.5", "state.5x.step", "param_groups.0.lr"})
+    CHECK(parts(key) == "none");
+}
+
 TEST_CASE("ZeroRedundancyOptimizer names the entry that a state lacks, or has for no parameter", "[sharding]") {
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   Net net = make_net(1, kDouble);

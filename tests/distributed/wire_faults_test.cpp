@@ -259,6 +259,25 @@ TEST_CASE("more strangers connect to a rank than it has descriptors", "[faults][
   CHECK(rank_0.succeeds());
 }
 
+TEST_CASE("strangers that leave at once take no places of others", "[faults][processes]") {
+  constexpr int kDescriptors = 128, kStrangers = 600;  // silent ones would keep 16 at a time out for 200 ms
+  const Token token = Token::random();
+  const TcpStoreServer server({"127.0.0.1", 0}, token);
+  const auto meet = [&](int rank) {
+    TcpStore store(server.address(), token);
+    TcpGroup group(store, rank, 2, {.token = token, .timeout = Milliseconds(20'000)});
+    communicate(group, 3, 1000);
+  };
+  FewDescriptors rank_0(kDescriptors, kDescriptors, [&] { meet(0); });
+  TcpStore store(server.address(), token);
+  const Address address = Address::parse(store.get("address/0"));
+  const auto begin = steady_clock::now();
+  for (int i = 0; i < kStrangers; ++i) Connection::open(address, Deadline(Milliseconds(10'000)));
+  CHECK_NOTHROW(meet(1));
+  CHECK(steady_clock::now() - begin < std::chrono::seconds(4));
+  CHECK(rank_0.succeeds());
+}
+
 TEST_CASE("ranks that have another token or number of ranks are refused at once", "[faults]") {
   const Token token = Token::random();
   HashStore store;

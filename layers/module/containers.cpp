@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <ostream>
+#include <utility>
 
 namespace gradus::nn {
 
@@ -113,8 +114,7 @@ void SequentialImpl::push_back(std::string name, AnyModule module) {
 }
 
 bool SequentialImpl::rebuild(const Module& original, const std::optional<Device>& device) {
-  const std::vector<AnyModule> modules = std::move(modules_);
-  modules_.clear();
+  const std::vector<AnyModule> modules = std::exchange(modules_, {});
   parts_.clear();
   const std::vector<std::string> names = original.named_children().keys();
   auto clone_of = cloner(device);

@@ -191,6 +191,38 @@ TEST_CASE("a parameter that is registered twice is tied") {
   CHECK(late_copy->decoder->weight.equal(late->encoder->weight));
 }
 
+TEST_CASE("a module with two names for a parameter of another module keeps both in a clone") {
+  struct PairImpl : nn::Cloneable<PairImpl> {
+    PairImpl() { PairImpl::reset(); }
+    void reset() override {
+      a = register_parameter("a", ones({2}));
+      b = register_parameter("b", a);
+    }
+    Tensor forward(const Tensor& x) { return x * a + b; }
+    Tensor a, b;
+  };
+  nn::Sequential net{nn::ModuleHolder<PairImpl>(), nn::ModuleHolder<PairImpl>()};
+  const Tensor first = net->at<PairImpl>(0).a;
+  auto& second = net->at<PairImpl>(1);
+  second.a = second.replace_parameter("a", first), second.b = second.replace_parameter("b", first);
+  const auto copy = std::dynamic_pointer_cast<nn::SequentialImpl>(net->clone());
+  REQUIRE(copy);
+  const Tensor of_copy = copy->at<PairImpl>(0).a;
+  CHECK_FALSE(of_copy.is_same(first));
+  for (const size_t i : {0, 1}) {
+    CHECK(copy->at<PairImpl>(i).a.is_same(of_copy));
+    CHECK(copy->at<PairImpl>(i).b.is_same(of_copy));
+  }
+}
+
+TEST_CASE("a parameter that reset() leaves undefined cannot be tied by a clone") {
+  const nn::LinearOptions options = nn::LinearOptions(2, 2).bias(false);
+  nn::Sequential net(nn::Linear(2, 2), nn::Linear(options));
+  auto& second = net->at<nn::Linear>(1);
+  second.bias = second.replace_parameter("bias", net->at<nn::Linear>(0).bias);
+  CHECK_THROWS_WITH(net->clone(), contains("does not tie 'bias' to another parameter"));
+}
+
 TEST_CASE("Identity, Unflatten, custom names, and printing of containers") {
   const Tensor x = randn({2, 12});
   CHECK(nn::Identity()(x).is_same(x));

@@ -315,3 +315,20 @@ TEST_CASE("a module lives until the backward hooks of its calls have run") {
   y = Tensor();
   CHECK(watched.expired());
 }
+
+TEST_CASE("without backward hooks or without recording, a module works on its input itself") {
+  Shift shift;
+  const Tensor x = ones({3}, requires_grad());
+  int calls = 0;
+  shift->register_forward_hook([&](nn::Module&, const TensorList& inputs, TensorList&) {
+    CHECK(inputs[0].is_same(x));
+    ++calls;
+  });
+  CHECK(std::string(shift(x).grad_fn()->name()).find("Module") == std::string::npos);
+  shift->register_backward_hook([&](nn::Module&, TensorList&, const TensorList&) {});
+  {
+    const NoGradGuard guard;
+    CHECK_FALSE(shift(x).requires_grad());
+  }
+  CHECK(calls == 2);
+}

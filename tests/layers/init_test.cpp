@@ -45,6 +45,8 @@ TEST_CASE("linear and convolution layers are initialised as in PyTorch") {
   nn::Conv2d conv(nn::Conv2dOptions(32, 64, {3, 5}).groups(2));
   CHECK(conv->weight.sizes() == Shape({64, 16, 3, 5}));
   check(conv->weight, conv->bias, 16 * 15);
+  nn::Bilinear bilinear(50, 7, 200);  // divided by the size of its first input alone
+  check(bilinear->weight, bilinear->bias, 50);
 }
 
 TEST_CASE("the same seed gives the same weights on every backend") {

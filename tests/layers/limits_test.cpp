@@ -284,3 +284,132 @@ TEST_CASE("each input of a layer with several is checked") {
         }}},
   });
 }
+
+TEST_CASE("errors of layers say which rule an input breaks") {
+  const auto x = [](const Shape& shape) { return ones(shape); };
+  nn::MultiheadAttention attention(nn::MultiheadAttentionOptions(2, 1).kdim(3).vdim(3));
+  const auto attend = [&](const Shape& query, const Shape& key, const Shape& value) {
+    attention(x(query), x(key), x(value));
+  };
+  const std::pair<std::function<void()>, const char*> cases[] = {
+      {[&] {
+         nn::Bilinear(2, 3, 1)(x({4, 1}), x({4, 3}));
+       },
+       "inputs of shape (…, 2) and (…, 3) are needed"},
+      {[&] {
+         nn::Bilinear(2, 3, 1)(x({4, 2}), x({4, 2}));
+       },
+       "inputs of shape (…, 2) and (…, 3) are needed"},
+      {[&] {
+         nn::Bilinear(2, 3, 1)(x({4, 2}), x({5, 3}));
+       },
+       "different leading sizes: (4, 2) and (5, 3)"},
+      {[&] {
+         attend({4, 5, 2}, {4, 3}, {4, 5, 3});
+       },
+       "two or three dimensions each"},
+      {[&] {
+         attend({4, 5, 2}, {4, 5, 3}, {4, 3});
+       },
+       "two or three dimensions each"},
+      {[&] {
+         attend({1, 4, 5, 2}, {1, 4, 5, 3}, {1, 4, 5, 3});
+       },
+       "two or three dimensions each"},
+      {[&] {
+         attend({4, 5, 2}, {3, 6, 3}, {3, 5, 3});
+       },
+       "do not match: shapes (4, 5, 2), (3, 6, 3) and (3, 5, 3)"},
+      {[&] {
+         attend({4, 5, 2}, {3, 5, 3}, {3, 6, 3});
+       },
+       "query, key and value do not match"},
+      {[&] {
+         attend({4, 5, 2}, {3, 5, 3}, {4, 5, 3});
+       },
+       "query, key and value do not match"},
+      {[&] {
+         nn::GRU(3, 4)(x({5, 2, 2}));
+       },
+       "has 2 features, expected input_size 3"},
+      {[&] {
+         nn::GRU(3, 4)(x({5, 1, 2, 3}));
+       },
+       "a sequence has two or three dimensions"},
+      {[&] {
+         nn::GRU(3, 4)(x({0, 2, 3}));
+       },
+       "the sequence has no steps"},
+      {[&] {
+         nn::GRU(3, 4)(x({5, 2, 3}), x({1, 2, 3}));
+       },
+       "an initial state of shape (1, 2, 4) is needed"},
+      {[&] {
+         nn::LSTM(3, 4)(x({5, 2, 3}), std::tuple(x({1, 2, 3}), x({1, 2, 4})));
+       },
+       "an initial state of shape"},
+      {[&] {
+         nn::LSTM(3, 4)(x({5, 2, 3}), std::tuple(x({1, 2, 4}), x({1, 2, 3})));
+       },
+       "an initial cell state of shape"},
+      {[&] {
+         nn::GRUCell(3, 4)(x({1, 2, 3}));
+       },
+       "x must be (N, 3) or (3)"},
+      {[&] {
+         nn::GRUCell(3, 4)(x({2, 2}));
+       },
+       "has 2 features, expected input_size 3"},
+      {[&] {
+         nn::GRUCell(3, 4)(x({2, 3}), x({2, 3}));
+       },
+       "a state of shape (2, 4) is needed for x of shape (2, 3)"},
+      {[&] {
+         nn::LSTMCell(3, 4)(x({2, 3}), std::tuple(x({2, 4}), x({2, 3})));
+       },
+       "a state of shape (2, 4) is needed"},
+      {[&] {
+         nn::Transformer(nn::TransformerOptions(2, 1, 1, 1))(x({4, 5, 2}), x({3, 4, 2}));
+       },
+       "takes src (S, N, 2) and tgt (T, N, 2), got shapes (4, 5, 2) and (3, 4, 2)"},
+      {[&] {
+         nn::BatchNorm1d(3)(x({2, 3, 1, 1}));
+       },
+       "BatchNorm1d needs x of shape (N, C) or (N, C, L)"},
+      {[&] {
+         nn::BatchNorm2d(3)(x({2, 3}));
+       },
+       "BatchNorm2d needs x of shape (N, C, H, W)"},
+      {[&] {
+         nn::BNReLU2d(3)(x({2, 3}));
+       },
+       "BNReLU2d needs x of shape (N, C, H, W)"},
+      {[&] { nn::InstanceNorm1d(3)(x({3})); }, "InstanceNorm1d needs x of shape (N, C, L) or (C, L)"},
+      {[&] {
+         nn::InstanceNorm2d(3)(x({3, 2}));
+       },
+       "InstanceNorm2d needs x of shape (N, C, H, W) or (C, H, W)"},
+      {[&] {
+         nn::InstanceNorm2d(3)(x({1, 2, 4, 4}));
+       },
+       "has 2 channels, expected 3"},
+      {[&] {
+         F::adaptive_max_pool2d_with_indices(x({4, 4}), {2});
+       },
+       "takes images (N, C, H, W) or (C, H, W)"},
+      {[&] {
+         F::adaptive_max_pool2d_with_indices(x({1, 4, 4}), nn::AdaptiveMaxPool2dOptions({0, 2}));
+       },
+       "output_size must be positive, got (0, 2)"},
+      {[&] { nn::Embedding::from_pretrained(x({4})); }, "embeddings need two dimensions, got shape (4,)"},
+      {[&] { nn::EmbeddingBag::from_pretrained(x({4})); }, "embeddings need two dimensions, got shape (4,)"},
+      {[&] {
+         nn::Embedding(nn::EmbeddingOptions(4, 2)._weight(x({2, 4})));
+       },
+       "4 rows with 2 columns has shape (2, 4)"},
+  };
+  for (const auto& [call, message] : cases) {
+    CAPTURE(message);
+    CHECK_THROWS_WITH(call(), contains(message));
+  }
+}

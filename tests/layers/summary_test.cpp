@@ -89,6 +89,15 @@ TEST_CASE("layers whose forward is called directly have shapes; operators outsid
   CHECK(summary.layers[0].parameters == 20);
 }
 
+TEST_CASE("a layer whose forward is called directly has the shape of its last operator") {
+  struct AttentionImpl : nn::Module {
+    nn::MultiheadAttention layer = register_module("layer", nn::MultiheadAttention(8, 2));
+    Tensor forward(const Tensor& x) { return std::get<0>(layer->forward(x, x, x, {}, false)); }
+  };
+  nn::ModuleHolder<AttentionImpl> net;
+  CHECK(layer(gradus::summary(net, {5, 3, 8}), "layer").output_shapes == std::vector<Shape>{{5, 3, 8}});
+}
+
 TEST_CASE("operators of a layer without a frame count for the layer, which is called with hooks") {
   struct ProductImpl : nn::Module {
     Tensor weight = register_parameter("weight", randn({6, 4}));

@@ -660,6 +660,9 @@ TEST_CASE("errors about arguments of collectives say what is wrong", "[collectiv
   LocalGroup group(std::make_shared<LocalWorld>(1), 0);
   const Array x = Array::empty({4, 3}, DType::f32);
   CHECK_THROWS_WITH(group.all_reduce(Array()), contains("[all_reduce] x is undefined"));
+  const Array flags = Array::empty({2}, DType::boolean);
+  CHECK_THROWS_WITH(group.all_reduce(flags, ReduceKind::avg), contains("booleans have no average"));
+  CHECK_THROWS_WITH(group.reduce_scatter(flags, flags, ReduceKind::avg), contains("booleans have no average"));
   float elsewhere = 0;
   const Array on_gpu(Storage::adopt(&elsewhere, 4, Device(DeviceType::cuda, 0), {}), 0, {1}, {1}, DType::f32);
   CHECK_THROWS_WITH(group.all_reduce(on_gpu), contains("[all_reduce] x is on cuda:0"));
@@ -717,6 +720,26 @@ TEST_CASE("arrays in shared memory are reduced in place", "[collectives]") {
       require(equals<float>(x, 0, count, expected), "in several places");
     }
   });
+}
+
+TEST_CASE("shared memory of another host or of a group of another size is refused", "[collectives]") {
+  HashStore store;
+  store.set("shm/0", "another host\n/dev/shm/none");
+  CHECK_THROWS_WITH(ShmGroup(store, 1, 2), contains("rank 1 is not on the host of rank 0"));
+  store.set("shm/0", "no end");
+  CHECK_THROWS_WITH(ShmGroup(store, 1, 2), contains("rank 1 is not on the host of rank 0"));
+  store.delete_key("shm/0");
+  std::string error;
+  std::thread first([&] {
+    try {
+      const ShmGroup group(store, 0, 2, {Milliseconds(300)});
+    } catch (const CommError& late) { error = late.what(); }
+  });
+  CHECK_THROWS_AS(ShmGroup(store, 1, 3), CommError);
+  CHECK_THROWS_WITH(ShmGroup(store, 1, 1), contains("rank 1 is not one of the ranks 0 to 0"));
+  first.join();
+  CHECK_THAT(error, contains("shm/0/1"));  // no process set the key of rank 1
+  CHECK_THROWS_WITH(ShmGroup(store, 0, kMaxRanksOfHost + 1), contains("take the backend 'tcp'"));
 }
 
 TEST_CASE("ranks need a token too, and checksums do not change results", "[collectives]") {

@@ -306,6 +306,12 @@ TEST_CASE("elastic training: a place that survives no losses is not connected tw
   CHECK(connections == 1);
 }
 
+TEST_CASE("elastic training: without a state to copy, on_group is needed", "[elastic]") {
+  const auto store = std::make_shared<HashStore>();
+  Membership(store).begin(Members::first(1, 0, 1));
+  CHECK_THROWS_WITH(ElasticTraining({}, ElasticPlace{0, Membership(store), {}}), contains("on_group is needed"));
+}
+
 TEST_CASE("elastic training: a worker gets its rank once, and a group after each failure", "[elastic]") {
   const auto store = std::make_shared<HashStore>();
   Membership membership(store);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include <gradus/core/io/safetensors.h>
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/sharding/fully_sharded.h>
 #include <gradus/distributed/sharding/zero_optimizer.h>
@@ -345,6 +346,25 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
     fails(of_conv("length", length), std::string("1 parts of ") + length + " are not the 35 of 'unit.conv'");
   for (const char* number : {"7", "-1", "9223372036854775807"}) fails(of_conv("blocks", number), "'unit.conv' is ");
   fails(of_conv("dim", "1"), "'unit.conv' is 1 x 35 cut along dimension 1");
+  fails(changed("\"whole.frozen.bias\"", "\"optimizer.frozen\""), "it has no 'whole.frozen.bias'");
+
+  // Files that the index does not describe.
+  const size_t at = good.find("\"save\": \"") + 9;
+  const std::string save = good.substr(at, good.find('"', at) - at), part = folder.file("rank_0." + save);
+  std::filesystem::copy(part + ".safetensors", folder.file("rank_0.1" + save) + ".safetensors");
+  fails(changed("\"save\": \"", "\"save\": \"1"), "it does not belong to save 1" + save);
+  const io::Safetensors whole = io::load_safetensors_with_metadata(part + ".safetensors");
+  for (const char* missing : {"unit.conv", "whole.frozen.bias", "optimizer.param_groups.0.lr"}) {
+    std::vector<std::pair<std::string, Array>> others(whole.tensors.begin(), whole.tensors.end());
+    std::erase_if(others, [&](const auto& tensor) { return tensor.first == missing; });
+    REQUIRE(others.size() + 1 == whole.tensors.size());
+    io::save_safetensors(part + ".safetensors", others, whole.metadata);
+    fails(good, ".safetensors: it has no '" + std::string(missing) + "'");
+  }
+  io::save_safetensors(part + ".safetensors", {whole.tensors.begin(), whole.tensors.end()}, {});
+  fails(good, "it does not belong to save " + save);
+  io::save_safetensors(part + ".safetensors", {whole.tensors.begin(), whole.tensors.end()}, whole.metadata);
+
   io::write_file(index, std::string_view(good));
   fsdp.load(folder.path().string(), *optimizer);
   for (const auto& file : std::filesystem::directory_iterator(folder.path()))
@@ -414,6 +434,19 @@ TEST_CASE("a save that ends at any of its collectives leaves the old checkpoint 
       seen[value == 3] = true;
     }
   CHECK((seen[0] && seen[1]));
+}
+
+TEST_CASE("a save that fails on one rank is an error on all, and leaves the old checkpoint", "[sharding]") {
+  const int failing = GENERATE(0, 1);
+  const TemporaryDirectory folder;
+  const std::string path = folder.path().string();
+  expect_ranks("local", 2, [&](ProcessGroup& group) { save_value(group, path, 1); });
+  const auto results = run_ranks("local", 2, [&](ProcessGroup& group) {
+    save_value(group, group.rank() == failing ? path + "/index.json/x" : path, 2);  // index.json is a file
+  });
+  CHECK(results[static_cast<size_t>(failing)].error != "");
+  CHECK_THAT(results[static_cast<size_t>(1 - failing)].error, contains("another rank could not write its part"));
+  CHECK(loaded_value(path) == 1);
 }
 
 TEST_CASE("a save that is killed leaves the old checkpoint or the new one", "[sharding][processes]") {
@@ -495,6 +528,11 @@ TEST_CASE("sharding: errors", "[sharding]") {
   nn::StateDict state = fsdp.full_state_dict();
   state.erase("out.bias");
   CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("the state has no 'out.bias'"));
+  state.insert("out.bias", ones({3}));
+  CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("'out.bias' has shape (3,) in the state, (4,) in the"));
+  state = fsdp.full_state_dict();
+  state.insert("more", ones({1}));
+  CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("the net has no 'more', which the state has"));
   const Tensor loss = loss_of(net, make_batches(1, 4, kFloat)[0]);
   const auto optimizer = adam(fsdp.parameters());
   for (const Tensor& shard : fsdp.parameters()) shard.detach().zero_();

@@ -468,6 +468,18 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
     require_message([&] { parallel_cross_entropy(ones({}), ones({}, kLong), group); },
                     "logits of shape () need targets of shape ()");
     require_message([&] { embed(ones({2})); }, "indices must be int64 or int32, got float32");
+    const nn::ParallelSelfAttention attention(nn::ParallelSelfAttentionOptions(4, 2), group);
+    require_message([&] { attention(ones({3, 4})); }, "x must be (N, L, E), got shape (3, 4)");
+    require_message([&] { attention(ones({1, 2, 3, 4})); }, "x must be (N, L, E), got shape (1, 2, 3, 4)");
+    for (const auto& [in, out] : {std::pair(0, 4), {4, 0}}) {
+      require_message(
+          [&, in = in, out = out] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(in, out), group); },
+          "features");
+      require_message([&, in = in, out = out] { nn::RowParallelLinear(nn::RowParallelLinearOptions(in, out), group); },
+                      "features");
+    }
+    require_message([&] { nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(4, 0), group); },
+                    "an embedding of 0 columns");
 
     // None of these calls has sent anything. The linear layers in their other modes:
     manual_seed(1);

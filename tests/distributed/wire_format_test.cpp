@@ -4,6 +4,7 @@
 #include <gradus/distributed/comm/descriptor.h>
 #include <gradus/distributed/comm/frame.h>
 #include <gradus/distributed/comm/reduce.h>
+#include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
 
@@ -108,6 +109,84 @@ TEST_CASE("payloads are read as they were written, and not beyond their end", "[
   CHECK_NOTHROW(reader.expect_end());
   CHECK_THROWS_WITH(reader.number(), "a message ends 8 bytes too early");
   CHECK_THROWS_WITH(reader.string(), "a message ends 4 bytes too early");
+}
+
+TEST_CASE("requests to a store and its answers are read as they were written, and no others", "[wire_format]") {
+  using enum StoreMessage;
+  const Milliseconds longest(kLongestWait);
+  const StoreRequest requests[] = {{.kind = set, .keys = {"k"}, .value = "v"},
+                                   {.kind = get, .keys = {"k"}, .timeout = Milliseconds(7)},
+                                   {.kind = wait, .keys = {"k", "", "l"}, .timeout = longest},
+                                   {.kind = check, .keys = {"k", "l"}},
+                                   {.kind = add, .keys = {"k"}, .amount = -3},
+                                   {.kind = compare_set, .keys = {"k"}, .value = "v", .expected = "e"},
+                                   {.kind = delete_key, .keys = {"k"}},
+                                   {.kind = num_keys}};
+  for (const StoreRequest& request : requests) {
+    Frame frame = request.encode(9);
+    CAPTURE(int{frame.type});
+    CHECK(frame.id == 9);
+    const StoreRequest read = StoreRequest::decode(frame);
+    CHECK((read.kind == request.kind && read.keys == request.keys && read.value == request.value &&
+           read.expected == request.expected && read.amount == request.amount && read.timeout == request.timeout));
+    const bool has_list = request.kind == wait || request.kind == check;
+    frame.payload.push_back(std::byte{0});
+    CHECK_THROWS_WITH(StoreRequest::decode(frame), contains(has_list ? "bytes too early" : "a message has 1 bytes"));
+  }
+  for (const StoreMessage kind : {welcome, done, timed_out, refused})
+    CHECK_THROWS_WITH(StoreRequest::decode({static_cast<uint8_t>(kind), 0, {}}), contains("is not a request"));
+  const Frame too_long{static_cast<uint8_t>(wait), 0,
+                       PayloadWriter().number(static_cast<uint64_t>(longest.count()) + 1).take()};
+  CHECK_THROWS_WITH(StoreRequest::decode(too_long), contains("a request would wait for"));
+
+  const StoreAnswer answers[] = {
+      {.number = -5, .text = "text"}, {.kind = timed_out, .missing = {"k", "", "l"}}, {.kind = refused, .text = "why"}};
+  for (const StoreAnswer& answer : answers) {
+    Frame frame = answer.encode(4);
+    CHECK(frame.id == 4);
+    const StoreAnswer read = StoreAnswer::decode(frame);
+    CHECK((read.kind == answer.kind && read.number == answer.number && read.text == answer.text &&
+           read.missing == answer.missing));
+    frame.payload.push_back(std::byte{0});
+    CHECK_THROWS_AS(StoreAnswer::decode(frame), CommError);
+  }
+  for (const StoreMessage kind : {challenge, welcome, set, num_keys})
+    CHECK_THROWS_WITH(StoreAnswer::decode({static_cast<uint8_t>(kind), 0, {}}), contains("is not an answer"));
+}
+
+TEST_CASE("a store counts the bytes of its keys and values", "[wire_format]") {
+  StoreTable table({.key_bytes = 3, .value_bytes = 9, .total_bytes = 10});
+  const auto erase = [&](const std::string& key) {
+    return table.carry_out({.kind = StoreMessage::delete_key, .keys = {key}})->number;
+  };
+  const auto full = contains("it would hold 11 bytes with 'abc'; at most 10");
+  CHECK_THROWS_WITH(table.set("abcd", ""), contains("a key has 4 bytes; at most 3"));
+  CHECK_THROWS_WITH(table.set("a", "0123456789"), contains("the value of 'a' has 10 bytes; at most 9"));
+  CHECK_NOTHROW(table.set("a", "012345678"));
+  CHECK(erase("a") == 1);
+  CHECK(erase("a") == 0);
+  for (int round = 0; round < 3; ++round) {  // neither a replacement nor an error changes the sum
+    CHECK_NOTHROW(table.set("abc", "0123456"));
+    CHECK_THROWS_WITH(table.set("abc", "01234567"), full);
+  }
+  CHECK_THROWS_WITH(table.set("d", ""), contains("11 bytes with 'd'"));
+  CHECK_NOTHROW(table.set("abc", "012345"));
+  CHECK_NOTHROW(table.set("d", ""));
+  CHECK(erase("d") == 1);
+  CHECK_NOTHROW(table.set("abc", "0123456"));
+}
+
+TEST_CASE("a peer that takes or sends nothing is named at the deadline", "[wire_format]") {
+  const Listener listener({"127.0.0.1", 0});
+  const Deadline soon(Milliseconds(30));
+  const Connection connection = Connection::open(listener.address(), Deadline(Milliseconds(5000)));
+  std::array<std::byte, 4> bytes;
+  CHECK_THROWS_WITH(connection.receive(bytes, soon, "the peer"), "the peer sent nothing for 30 ms");
+  const io::Bytes many(size_t{64} << 20);
+  CHECK_THROWS_WITH(connection.send(many, soon, "the peer"), "the peer took nothing for 30 ms");
+  CHECK_THROWS_WITH(TcpStore(listener.address(), {}, Milliseconds(30)), contains("sent nothing for 30 ms"));
+  CHECK_THROWS_WITH(Listener(listener.address()),
+                    contains("port " + std::to_string(listener.address().port) + " of 127.0.0.1 is taken"));
 }
 
 TEST_CASE("a failure is read as it was written", "[wire_format]") {

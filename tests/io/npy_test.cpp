@@ -56,7 +56,7 @@ TEST_CASE("npy: every dtype, shape and stride survives", "[io][npy]") {
   }
   io::save_npy(path, array_of<int32_t>({2, 2}, {1, 2, 3, 4}).transpose(0, 1));
   CHECK(values_of<int32_t>(io::load_npy(path)) == std::vector<int32_t>{1, 3, 2, 4});
-  CHECK_THROWS_AS(io::save_npy(path, Array::empty({1}, DType::bf16)), DTypeError);
+  CHECK_THROWS_WITH(io::save_npy(path, Array::empty({1}, DType::bf16)), contains("npy has no bfloat16"));
 }
 
 TEST_CASE("npy: the data begin at a multiple of 64 bytes", "[io][npy]") {

@@ -407,6 +407,38 @@ TEST_CASE("errors of layers say which rule an input breaks") {
          nn::Embedding(nn::EmbeddingOptions(4, 2)._weight(x({2, 4})));
        },
        "4 rows with 2 columns has shape (2, 4)"},
+      {[&] { nn::init::xavier_uniform_(x({3})); }, "fan in and fan out need a weight (out, in, …), got shape (3,)"},
+      {[&] { nn::init::eye_(x({3})); }, "eye_ needs a matrix, got shape (3,)"},
+      {[&] {
+         nn::init::eye_(x({3, 1, 1}));
+       },
+       "eye_ needs a matrix, got shape (3, 1, 1)"},
+      {[&] { nn::init::sparse_(x({3}), 0.5); }, "sparse_ needs a matrix, got shape (3,)"},
+      {[&] {
+         nn::init::sparse_(x({3, 3}), 1.5);
+       },
+       "sparsity must be in [0, 1], got 1.5"},
+      {[&] {
+         nn::init::sparse_(x({3, 3}), -0.5);
+       },
+       "sparsity must be in [0, 1], got -0.5"},
+      {[&] { nn::Dropout(1.5); }, "dropout probability must be in [0, 1], got 1.5"},
+      {[&] { nn::LSTM(nn::LSTMOptions(1, 2).dropout(1.5)); }, "dropout must be in [0, 1], got 1.5"},
+      {[&] { nn::LSTM(nn::LSTMOptions(1, 2).proj_size(2)); }, "proj_size 2 must be less than hidden_size 2"},
+      {[&] { nn::MultiheadAttention(nn::MultiheadAttentionOptions(2, 1).dropout(1.5)); }, "dropout must be in [0, 1]"},
+      {[&] { nn::MultiheadAttention(4, 3); }, "embed_dim 4 cannot be divided into 3 heads of equal size"},
+      {[&] { nn::Hardtanh(nn::HardtanhOptions().min_val(1).max_val(1)); }, "Hardtanh from 1 to 1: max_val must be"},
+      {[&] { nn::RNN(nn::RNNOptions(1, 2).nonlinearity(kSigmoid)); }, "the nonlinearity of an RNN is kTanh or kReLU"},
+      {[&] { nn::utils::rnn::pad_sequence({}); }, "pad_sequence got no sequences"},
+      {[&] { nn::TransformerImpl::generate_square_subsequent_mask(-1); }, "a mask of size -1"},
+      {[&] { nn::Sequential(nn::ReLU())->register_module("", nn::ReLU()); }, "needs a name that is not empty"},
+      {[&] { nn::Sequential(nn::ReLU())->register_module("a.b", nn::ReLU()); }, "must not contain a dot"},
+      {[&] { nn::Sequential(nn::ReLU())->register_module("a", std::shared_ptr<nn::ReLUImpl>()); },
+       "'a' of gradus::nn::"},
+      {[&] {
+         nn::ModuleDict({{"a", nn::ReLU()}})->replace_module("a", std::shared_ptr<nn::Module>());
+       },
+       " is null"},
   };
   for (const auto& [call, message] : cases) {
     CAPTURE(message);

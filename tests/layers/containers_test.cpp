@@ -339,3 +339,25 @@ TEST_CASE("clones of containers have the mode, names and gradients' flags of the
     CHECK_FALSE((*list_copy)[i].is_same(list[i]));
   }
 }
+
+TEST_CASE("each module of a clone is in the mode of its original, also one that reset() makes") {
+  struct BlockImpl : nn::Cloneable<BlockImpl> {
+    BlockImpl() { BlockImpl::reset(); }
+    void reset() override { body = register_module("body", nn::Sequential(nn::Linear(2, 2), nn::Dropout())); }
+    Tensor forward(const Tensor& x) { return body(x); }
+    nn::Sequential body{nullptr};
+  };
+  for (const bool block_trains : {false, true})
+    for (const bool linear_trains : {false, true})
+      for (const bool dropout_trains : {false, true}) {
+        nn::ModuleHolder<BlockImpl> block;
+        block->train(block_trains);
+        block->body->ptr(0)->train(linear_trains);
+        block->body->ptr(1)->train(dropout_trains);
+        const auto copy = std::dynamic_pointer_cast<BlockImpl>(block->clone());
+        CHECK(copy->is_training() == block_trains);
+        CHECK(copy->body->is_training() == block_trains);
+        CHECK(copy->body->ptr(0)->is_training() == linear_trains);
+        CHECK(copy->body->ptr(1)->is_training() == dropout_trains);
+      }
+}

@@ -144,6 +144,17 @@ TEST_CASE("attention is the same with and without weights, and respects masks") 
   CHECK_THROWS_AS(attention(query, keys, keys, Tensor(), true, zeros({3, 4})), ShapeError);
 }
 
+TEST_CASE("attention with and without weights is the same, whichever of its inputs are one tensor") {
+  manual_seed(4);
+  nn::MultiheadAttention attention(8, 2);
+  const Tensor x = randn({3, 2, 8}), y = randn({3, 2, 8}), z = randn({3, 2, 8});
+  for (const auto& [query, key, value] : {std::tuple(x, x, x), {x, x, y}, {x, y, x}, {x, y, y}, {x, y, z}}) {
+    const Tensor with = std::get<0>(attention(query, key, value)),
+                 without = std::get<0>(attention(query, key, value, Tensor(), false));
+    CHECK(without.allclose(with, 1e-4, 1e-5));
+  }
+}
+
 TEST_CASE("self-attention that projects queries, keys and values in one product equals general attention") {
   manual_seed(5);
   for (bool batch_first : {false, true}) {

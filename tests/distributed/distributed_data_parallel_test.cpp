@@ -418,6 +418,13 @@ TEST_CASE("all_reduce_coalesced: several arrays as one collective") {
     const Array a = full({2, 3}, group.rank(), kFloat).array(), b = ones({1}).array(), none = zeros({0}).array();
     group.all_reduce_coalesced({a, none, b}, ReduceKind::sum, {.strict = strict});
     require(Tensor(a).equal(full({2, 3}, 3.0)) && Tensor(b).equal(full({1}, 3.0)), "sums");
+    TensorList several;
+    for (const int64_t size : {3, 1, 4, 2}) several.push_back(arange(size * 10, size * 11, kDouble) + group.rank());
+    std::vector<Array> arrays;
+    for (const Tensor& x : several) arrays.push_back(x.array());
+    group.all_reduce_coalesced(arrays, ReduceKind::max, {.strict = strict});
+    for (const Tensor& x : several)
+      require(x.equal(arange(x.numel() * 10, x.numel() * 11, kDouble) + 2), "each array has its own maxima");
     const auto error_of = [&](const std::vector<Array>& arrays) -> std::string {
       try {
         group.all_reduce_coalesced(arrays);

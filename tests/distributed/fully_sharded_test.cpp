@@ -120,10 +120,16 @@ struct SkippingImpl : nn::Module {
 };
 GRADUS_MODULE(Skipping);
 
-/// Makes two steps of SGD with momentum; the second pass skips a layer.
+/// Makes two steps of SGD with momentum; the second pass skips a layer. A forward pass without gradients, which calls
+/// all layers, comes before each step.
 void train_skipping(SkippingImpl& net, const std::vector<Tensor>& parameters) {
   optim::SGD sgd(parameters, optim::SGDOptions(0.1).momentum(0.9));
   for (const bool skips : {false, true}) {
+    {
+      const NoGradGuard no_grad;
+      net.skips_second = false;
+      net.forward(ones({2, 3}, kDouble));
+    }
     net.skips_second = skips;
     sgd.zero_grad();
     square(net.forward(ones({2, 3}, kDouble))).sum().backward();
@@ -141,6 +147,22 @@ TEST_CASE("sharded training does not change a unit that a pass does not call", "
     FullyShardedDataParallel fsdp(net, shared(group), Options());
     train_skipping(*net, fsdp.parameters());
     require(difference_of(values_of(fsdp.full_state_dict()), values_of(alone->state_dict())) < 1e-12, "parameters");
+  });
+}
+
+TEST_CASE("a forward pass without gradients releases all sharded parameters", "[sharding]") {
+  const bool one_unit = GENERATE(false, true);
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    Net net = make_net(1, kDouble);
+    Options options;
+    if (one_unit) options.is_unit([](const std::string&, const nn::Module&) { return false; });
+    const FullyShardedDataParallel fsdp(net, shared(group), options);
+    const auto is_released = [](const Tensor& x) { return std::isnan(x.detach().flatten()[0].item<double>()); };
+    const NoGradGuard no_grad;
+    require(!std::isnan(net(ones({2, 1, 4, 4}, kDouble)).sum().item<double>()), "outputs");
+    for (const auto& layer : {net->conv->weight, net->twice->weight, net->out->weight})
+      require(is_released(layer), "released");
+    require(!is_released(net->frozen->weight), "frozen parameters are whole");
   });
 }
 
@@ -436,6 +458,17 @@ TEST_CASE("a save that ends at any of its collectives leaves the old checkpoint 
   CHECK((seen[0] && seen[1]));
 }
 
+TEST_CASE("a save removes the parts of earlier saves, and no other files", "[sharding]") {
+  const TemporaryDirectory folder;
+  const std::vector<std::string> others = {"rank_notes.txt", "ranks.safetensors", "net.safetensors"};
+  for (const std::string& name : others) io::write_file(folder.file(name), "mine");
+  for (const int value : {1, 2})
+    expect_ranks("local", 2, [&](ProcessGroup& group) { save_value(group, folder.path().string(), value); });
+  CHECK(folder.count() == others.size() + 3);  // with the index and the parts of two ranks
+  for (const std::string& name : others) CHECK(std::filesystem::exists(folder.file(name)));
+  CHECK(loaded_value(folder.path().string()) == 2);
+}
+
 TEST_CASE("a save that fails on one rank is an error on all, and leaves the old checkpoint", "[sharding]") {
   const int failing = GENERATE(0, 1);
   const TemporaryDirectory folder;
@@ -520,6 +553,9 @@ TEST_CASE("sharding: errors", "[sharding]") {
   CHECK_THROWS_WITH(FullyShardedDataParallel(net, shared(group), Options().param_dtype(kHalf)),
                     contains("param_dtype takes kBFloat16"));
   CHECK_THROWS_WITH(FullyShardedDataParallel(nn::Flatten(), shared(group)), contains("has no parameters"));
+  Net frozen = make_net(1, kFloat);
+  for (const Tensor& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+  CHECK_THROWS_WITH(ZeroRedundancyOptimizer(frozen, shared(group), adam), contains("there are no parameters"));
   Net mixed = make_net(1, kFloat);
   mixed->out->bias.set_data(mixed->out->bias.detach().to(kDouble));
   CHECK_THROWS_WITH(FullyShardedDataParallel(mixed, shared(group)),

@@ -1,4 +1,5 @@
 // record_messages() logs which rank sent what to which rank, in an order in which it can have happened.
+#include <atomic>
 #include <cstring>
 #include <map>
 #include <set>
@@ -60,6 +61,30 @@ TEST_CASE("the log keeps the first elements of a long message", "[message_log]")
   CHECK(log.events[0].bytes == 8000);
   CHECK(log.events[0].body.size() == 8 * MessageLog::kElements);
   CHECK(log.events[1].dtype == DType::i64);
+}
+
+TEST_CASE("the log names each of several messages that wait for one rank", "[message_log]") {
+  std::atomic<bool> sent = false;
+  const MessageLog log = dist::record_messages(2, [&](dist::ProcessGroup& group) {
+    for (int64_t i = 0; i < 3; ++i) {
+      const Tensor x = full({1}, i, kLong);
+      if (group.rank() == 0) group.send(x.array(), 1);
+      else {
+        sent.wait(false);
+        group.recv(x.array(), 0);
+      }
+    }
+    sent = true;
+    sent.notify_all();
+  });
+  REQUIRE(log.events.size() == 6);
+  for (size_t i = 0; i < 6; ++i) {
+    int64_t number = -1;
+    std::memcpy(&number, log.events[i].body.data(), sizeof number);
+    CHECK(number == static_cast<int64_t>(i % 3));
+    CHECK(log.events[i].message == i % 3);
+    CHECK(log.events[i].kind == (i < 3 ? Kind::sends : Kind::receives));
+  }
 }
 
 TEST_CASE("a log shows a rank that dies, and how the others learn of it", "[message_log]") {

@@ -107,6 +107,34 @@ TEST_CASE("sums of device arrays have the bits of host arrays", "[staging]") {
   });
 }
 
+TEST_CASE("work that is queued before a collective does not overwrite its result", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto kind = GENERATE(as<std::string>(), "broadcast", "scatter", "recv", "all_gather", "gather");
+  const int64_t count = GENERATE(as<int64_t>(), 5, 300'000);  // of one piece, and of several
+  CAPTURE(transport, kind, count);
+  expect_ranks(transport, 2, [&](ProcessGroup& group) {
+    const bool sends = group.rank() == 0;
+    const Array x = on_device(count), both = on_device(2 * count), sent = on_device(count);
+    fill<float>(sent, group.rank());
+    fill<float>(both, 0);
+    if (sends && kind == "broadcast") fill<float>(x, 0);
+    else fill_late(x, 9);
+    if (kind == "all_gather" || kind == "gather") fill_late(both, 9);
+    if (kind == "broadcast") group.broadcast(x, 0);
+    if (kind == "scatter") group.scatter(both, x, 0);
+    if (kind == "recv") sends ? group.send(sent, 1) : group.recv(x, 0);
+    if (kind == "all_gather") group.all_gather(sent, both);
+    if (kind == "gather") group.gather(sent, both, 1);
+    runtime(DeviceType::cuda).synchronize(0);
+    if (kind == "broadcast" || kind == "scatter" || (kind == "recv" && !sends))
+      require(equals<float>(x, 0, count, [](int64_t i) { return element(0, i); }), "x");
+    if (kind == "all_gather" || (kind == "gather" && !sends))
+      for (const int rank : {0, 1})
+        require(equals<float>(both, rank * count, count, [&](int64_t i) { return element(rank, i); }), "parts");
+  });
+}
+
 TEST_CASE("asynchronous work on a device keeps its arrays and the order of calls", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");

@@ -417,6 +417,9 @@ TEST_CASE("tensor_parallel: cross-entropy equals that over all classes", "[tenso
     weighted(loss).backward();
     require(difference(own.grad(), logits.grad().narrow(1, first, count), 1e-12).empty(), "gradient");
 
+    const Tensor of_one = parallel_cross_entropy(own.detach()[1], targets[1], shared(group), reduction);  // one row
+    require(difference(of_one, cross_entropy(logits.detach()[1], targets[1], {}, reduction), 1e-12).empty(), "one row");
+
     const Tensor cubes = own.detach().reshape({5, 1, count}).to(kHalf), places = targets.reshape({5, 1});
     const Tensor of_half = parallel_cross_entropy(cubes, places, shared(group), Reduction::none, ignored);
     require(of_half.sizes() == Shape({5, 1}) && of_half.dtype() == kFloat, "half types are computed in float32");

@@ -1,4 +1,7 @@
 // The bytes of messages and frames, the texts of failures, and how arrays are divided, without any network.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/descriptor.h>
@@ -7,9 +10,6 @@
 #include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/temporary_directory.h>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 using namespace gradus;
 using namespace gradus::dist;

@@ -155,6 +155,7 @@ TEST_CASE("npy: commas and blanks in a header", "[io][npy]") {
   const std::string descr = "'descr': '<f4'", order = "'fortran_order': False", shape = "'shape': (6,)";
   CHECK(error("{" + descr + "," + order + "," + shape + "}") == "(no error)");
   CHECK(error(" \n{ " + shape + " , " + descr + " , " + order + " , } \n \n") == "(no error)");
+  CHECK(error("{ \"descr\" :\n \"<f4\" , \"fortran_order\" : False , \"shape\" : ( 6 , ) }") == "(no error)");
   CHECK_THAT(error("{" + descr + order + "," + shape + "}"), contains("lacks a '}'"));
   CHECK_THAT(error("{" + descr + "," + order + "," + shape), contains("lacks a '}'"));
   CHECK_THAT(error("{," + descr + "," + order + "," + shape + "}"), contains("lacks a '''"));

@@ -168,6 +168,59 @@ TEST_CASE("a forward pass without gradients releases all sharded parameters", "[
 
 namespace {
 
+/// Two units of which one's name begins with that of the other. They have one weight in common.
+struct TiedImpl : nn::Module {
+  TiedImpl() {
+    to(kDouble);
+    last->weight = last->replace_parameter("weight", layer->weight);
+    const NoGradGuard no_grad;
+    for (const Tensor& parameter : parameters())
+      parameter.copy_(linspace(-1, 1, parameter.numel(), kDouble).view(parameter.sizes()));
+  }
+  nn::Linear layer = register_module("layer", nn::Linear(3, 3));
+  nn::Linear last = register_module("layer_last", nn::Linear(3, 3));
+  Tensor forward(const Tensor& x) { return last(layer(x).tanh()); }
+};
+GRADUS_MODULE(Tied);
+
+template <class Optimizer>
+void train_tied(const Tied& net, Optimizer& optimizer) {
+  for (int step = 1; step <= 3; ++step) {
+    optimizer.zero_grad();
+    square(net(full({2, 3}, step, kDouble))).sum().backward();
+    optimizer.step();
+  }
+}
+
+}  // namespace
+
+TEST_CASE("sharded training of units with a common parameter, and the net without its wrapper", "[sharding]") {
+  const Tied alone;
+  optim::SGD sgd(alone->parameters(), optim::SGDOptions(0.01).momentum(0.9));
+  train_tied(alone, sgd);
+  const auto strategy = GENERATE(ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op);
+  const bool overlaps = GENERATE(false, true);
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    const Tied net;
+    {
+      FullyShardedDataParallel fsdp(net, shared(group), Options().sharding_strategy(strategy).overlap_reduce(overlaps));
+      optim::SGD own(fsdp.parameters(), optim::SGDOptions(0.01).momentum(0.9));
+      train_tied(net, own);
+      const nn::StateDict state = fsdp.full_state_dict();
+      require(difference_of(values_of(state), values_of(alone->state_dict())) < 1e-12, "parameters");
+      for (const auto& part : net->modules()) require(part->has_hooks(), "hooks");
+    }
+    for (const auto& part : net->modules()) require(!part->has_hooks(), "no hooks are left");
+    net->load_state_dict(alone->state_dict());
+    const Tensor x = ones({2, 3}, kDouble), y = net(x);
+    require(y.equal(alone(x)), "the net works without its wrapper");
+    square(y).sum().backward();
+    require(net->layer->weight.grad().defined() && net->last->bias.grad().defined(), "its own gradients");
+  });
+}
+
+namespace {
+
 /// Trains by ZeRO `stage` with Adam over shares of `batches`. Calls `look` at the end, when parameters are whole.
 void train_staged(int stage, ProcessGroup& of_rank, const std::vector<Batch>& batches, DType dtype, bool strict,
                   const std::function<void(Net& net)>& look) {

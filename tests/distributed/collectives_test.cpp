@@ -699,6 +699,47 @@ TEST_CASE("errors about arguments of collectives say what is wrong", "[collectiv
   group.all_reduce(x);  // none of the errors has ended the group
 }
 
+TEST_CASE("each array of each collective is defined, contiguous and on a device of the group", "[collectives]") {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  using Call = std::function<void(const Array& x, const Array& y)>;
+  const std::pair<const char*, Call> of_two[] = {
+      {"all_gather", [&](const Array& x, const Array& y) { group.all_gather(x, y); }},
+      {"reduce_scatter", [&](const Array& x, const Array& y) { group.reduce_scatter(x, y); }},
+      {"gather", [&](const Array& x, const Array& y) { group.gather(x, y, 0); }},
+      {"scatter", [&](const Array& x, const Array& y) { group.scatter(x, y, 0); }},
+      {"all_to_all", [&](const Array& x, const Array& y) { group.all_to_all(x, y); }},
+      {"all_to_all_v", [&](const Array& x, const Array& y) { group.all_to_all_v(x, {12}, y, {12}); }},
+      {"all_gather_v", [&](const Array& x, const Array& y) { group.all_gather_v(x, y, {12}); }},
+  };
+  const std::pair<const char*, Call> of_one[] = {
+      {"all_reduce", [&](const Array& x, const Array&) { group.all_reduce(x); }},
+      {"reduce", [&](const Array& x, const Array&) { group.reduce(x, 0); }},
+      {"broadcast", [&](const Array& x, const Array&) { group.broadcast(x, 0); }},
+      {"send", [&](const Array& x, const Array&) { group.send(x, 1); }},
+      {"recv", [&](const Array& x, const Array&) { group.recv(x, 1); }},
+  };
+  float elsewhere = 0;
+  const std::pair<Array, const char*> bad[] = {
+      {Array(), " is undefined"},
+      {Array::empty({4, 3}, DType::f32).transpose(0, 1), " of shape (3, 4) is not contiguous"},
+      {Array(Storage::adopt(&elsewhere, 4, Device(DeviceType::cuda, 0), {}), 0, {1}, {1}, DType::f32), " is on cuda:0"},
+  };
+  const Array good = Array::empty({12}, DType::f32), other = Array::empty({12}, DType::f32);
+  for (const auto& [x, text] : bad) {
+    for (const auto& [name, call] : of_two) {
+      CAPTURE(name, text);
+      CHECK_THROWS_WITH(call(x, good), contains("[" + std::string(name) + "] ") && contains("x" + std::string(text)));
+      CHECK_THROWS_WITH(call(good, x), contains("[" + std::string(name) + "] ") && contains("y" + std::string(text)));
+      CHECK_NOTHROW(call(good, other));
+    }
+    for (const auto& [name, call] : of_one) {
+      CAPTURE(name, text);
+      CHECK_THROWS_WITH(call(x, x), contains("[" + std::string(name) + "] x" + text));
+    }
+    CHECK_THROWS_WITH(group.all_reduce_coalesced({good, x}), contains("an array" + std::string(text)));
+  }
+}
+
 TEST_CASE("arrays in shared memory are reduced in place", "[collectives]") {
   const int ranks = GENERATE(1, 2, 3);
   expect_ranks("shm", ranks, [&](ProcessGroup& group) {

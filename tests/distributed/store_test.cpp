@@ -159,6 +159,8 @@ TEST_CASE("a wait ends when all keys are there, or names those that are missing"
   });
   CHECK(waited >= Milliseconds(59));
   CHECK_THROWS_AS(any.store->get("z", Milliseconds(1)), CommError);
+  CHECK_THROWS_WITH(any.store->wait({"u", "x", "v", "w"}, Milliseconds(1)),
+                    contains("no process set 'u', 'v', 'w' within 1 ms"));
   any.store->set_timeout(Milliseconds(5));
   CHECK_THROWS_WITH(any.store->get("w"), contains("within 5 ms"));
   CHECK(any.store->get("x") == "1");  // the store still works
@@ -292,6 +294,17 @@ TEST_CASE("a recorded proof is useless later", "[store]") {
   honest.send(recorded, deadline, "server");
   CHECK(read_frame(honest).type == static_cast<uint8_t>(StoreMessage::welcome));
   CHECK(is_dropped(server.address(), recorded));
+
+  // A proof is only accepted in the message that is due.
+  for (const StoreMessage kind : {StoreMessage::set, StoreMessage::welcome}) {
+    const Connection stranger = Connection::open(server.address(), deadline);
+    const Frame another = read_frame(stranger);
+    std::copy(another.payload.begin(), another.payload.end(), s.begin());
+    const Digest right = Handshake::client_proof(token, kStorePurpose, s, c);
+    const Frame frame{static_cast<uint8_t>(kind), 0, PayloadWriter().bytes(c).bytes(right).take()};
+    stranger.send(frame.encode(), deadline, "server");
+    CHECK_THROWS_WITH(read_frame(stranger), contains("closed the connection"));
+  }
 }
 
 TEST_CASE("strangers are dropped without effect on other clients", "[store]") {

@@ -419,6 +419,29 @@ TEST_CASE("verify: observations that do not match are errors") {
   });
 }
 
+TEST_CASE("verify: a report is a table with a line for each step") {
+  using Kind = VerifyReport::Kind;
+  VerifyReport report;
+  report.tolerance = 0.125;
+  report.names = {{{"a", "b"}, {"a", "b"}, {"mean"}}};
+  report.steps.resize(2);
+  for (VerifyReport::Step& step : report.steps) {
+    step.ranks.resize(2);
+    step.loss = step.alone.loss = 4, step.samples = step.alone.samples = 6;
+    step.alone.gradients = 2;
+  }
+  report.steps[0].ranks[1].differences[Kind::kBuffers] = {0.0625, 0};
+  report.steps[1].loss = 4.25;
+  report.steps[1].alone.differences = {{{0.1, 1}, {0.02, 0}, {0.003, 0}}};
+  report.steps[1].ranks[0].differences[Kind::kGradients] = {0.01, 0};
+  CHECK(report.str() ==
+        "Relative differences of 2 ranks from one process, and of ranks from rank 0:\n"
+        "step        loss    gradients   parameters      buffers  between ranks  most different\n"
+        "   0     0.0e+00      0.0e+00      0.0e+00      0.0e+00        6.2e-02\n"
+        "   1     6.2e-02      1.0e-01      2.0e-02      3.0e-03        1.0e-02  gradient 'b'\n"
+        "They make the same steps, up to 0.125.\n");
+}
+
 TEST_CASE("the tests' comparison of trainings notices NaN, missing tensors and other shapes") {
   const Tensor x = ones({3});
   CHECK(difference_of({x, x}, {x, x}) == 0);

@@ -181,7 +181,6 @@ void WatchedNet::compare(const Entries& before, const OrderedDict<std::string, T
                 " on ", item->device(), ", but was of shape ", entry->shape, ", ", entry->dtype, " on ", entry->device,
                 " when the ", wrapper, " was made", remedy);
   }
-  if (now.size() == before.size()) return;
   for (const Entry& entry : before)
     GRADUS_CHECK(now.contains(entry.name), ValueError, "the ", kind, " '", entry.name, "' was removed after the ",
                  wrapper, " was made: make the ", wrapper, " after changes of the net");

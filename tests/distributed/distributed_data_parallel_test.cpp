@@ -12,7 +12,7 @@ using namespace gradus::dist;
 using namespace gradus::test;
 
 TEST_CASE("ddp: ranks with shares of a batch make the steps of one process") {
-  const std::string kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const std::string kind = GENERATE(as<std::string>(), "local", "coalescing", "shm", "tcp");
   const int ranks = GENERATE(1, 2, 3, 4);
   const bool strict = GENERATE(false, true);
   CAPTURE(kind, ranks, strict);
@@ -203,7 +203,8 @@ TEST_CASE("ddp: find_unused_parameters counts missing gradients as 0") {
   const Tensor images = randn({2, 1, 4, 4}, kDouble);
   const Net alone = make_net(1, kDouble);
   (alone(images).sum() / 2).backward();
-  expect_ranks("shm", 2, [&](ProcessGroup& group) {
+  const auto kind = GENERATE(as<std::string>(), "shm", "coalescing");
+  expect_ranks(kind, 2, [&](ProcessGroup& group) {
     const Net net = make_net(1, kDouble);
     DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets().find_unused_parameters(true));
     for (int repeat = 0; repeat < 3; ++repeat) {
@@ -282,7 +283,8 @@ TEST_CASE("ddp: ranks with fewer batches take part in the others' steps") {
     adam.step();
   }
   const std::vector<Tensor> expected = numbers_of(*alone);
-  expect_ranks("shm", 3, [&](ProcessGroup& group) {
+  const auto kind = GENERATE(as<std::string>(), "shm", "coalescing");
+  expect_ranks(kind, 3, [&](ProcessGroup& group) {
     const Net net = make_net(1, kDouble);
     DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
     optim::Adam adam(net->parameters(), optim::AdamOptions(0.01));
@@ -412,7 +414,7 @@ TEST_CASE("bucket plan: every parameter once, one dtype in each bucket, closed a
 }
 
 TEST_CASE("all_reduce_coalesced: several arrays as one collective") {
-  const auto kind = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  const auto kind = GENERATE(as<std::string>(), "local", "coalescing", "shm", "tcp");
   const bool strict = GENERATE(false, true);
   expect_ranks(kind, 3, [&](ProcessGroup& group) {
     const Array a = full({2, 3}, group.rank(), kFloat).array(), b = ones({1}).array(), none = zeros({0}).array();

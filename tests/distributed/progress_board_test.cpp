@@ -110,6 +110,22 @@ TEST_CASE("calls are compared before they are launched", "[progress_board]") {
   CHECK_THAT(late.message, contains("waited 20 ms for rank 1"));
 }
 
+TEST_CASE("a call is compared with that of each other rank", "[progress_board]") {
+  const auto store = std::make_shared<HashStore>();
+  for (const int odd : {1, 2, 3}) {
+    const std::string scope = "call " + std::to_string(odd);
+    for (int rank = 1; rank < 4; ++rank)
+      ProgressBoard(store, rank, 4).compare(scope, call(1, rank == odd ? 11 : 10), {}, Deadline(Milliseconds(1000)));
+    ProgressBoard zero(store, 0, 4);
+    const CommStatus status = failure_of([&] {
+      zero.compare(scope, call(1), {1, 2, 3}, Deadline(Milliseconds(1000)));
+    });
+    CHECK(status.failure == CommFailure::mismatch);
+    CHECK(status.rank == odd);
+    CHECK_NOTHROW(zero.compare(scope, call(1, 11), {odd}, Deadline(Milliseconds(1000))));
+  }
+}
+
 TEST_CASE("all ranks see the first failure on a board", "[progress_board]") {
   const auto store = std::make_shared<HashStore>();
   ProgressBoard zero(store, 0, 2), one(store, 1, 2);

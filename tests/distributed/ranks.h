@@ -18,6 +18,29 @@ inline std::shared_ptr<dist::ProcessGroup> shared(dist::ProcessGroup& group) {
   return {std::shared_ptr<void>(), &group};
 }
 
+/// A local group that sums several arrays in place as one collective, as groups of GPUs do.
+class CoalescingGroup final : public dist::TransportGroup<dist::LocalTransport> {
+ public:
+  CoalescingGroup(const std::shared_ptr<dist::LocalWorld>& world, int rank, dist::Milliseconds timeout)
+      : TransportGroup(rank, world->size(), 0, timeout, world, rank) {}
+  ~CoalescingGroup() override { stop(); }
+  std::string_view backend() const override { return "coalescing"; }
+  bool coalesces() const override { return true; }
+
+ private:
+  bool serves(Device device) const override { return device.is_cpu(); }
+  std::string places() const override { return "the cpu"; }
+  WorkPtr submit_coalesced(const dist::Collective& call, const std::vector<Array>& arrays,
+                           const dist::CollectiveOptions& options) override {
+    WorkPtr last;
+    for (const Array& x : arrays) last = all_reduce(x, call.descriptor.reduce, options);
+    return last;
+  }
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>&, int, uint32_t, dist::Milliseconds) override {
+    throw CommError("a coalescing group has no parts");
+  }
+};
+
 /// How a rank ended: the message of the exception that it threw, "" if it threw none. For a CollectiveError, `status`
 /// is its status.
 struct RankResult {
@@ -25,8 +48,8 @@ struct RankResult {
   std::string error;
 };
 
-/// Calls body(group) for each rank of a new group of this kind ("local", "shm" or "tcp") at the same time. The ranks
-/// meet through `meeting_place`, if there is one.
+/// Calls body(group) for each rank of a new group of this kind ("local", "coalescing", "shm" or "tcp") at the same time.
+/// The ranks meet through `meeting_place`, if there is one.
 [[nodiscard]] inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
                                                        const std::function<void(dist::ProcessGroup&)>& body,
                                                        dist::TcpOptions options = {},
@@ -43,6 +66,7 @@ struct RankResult {
       try {
         std::unique_ptr<dist::ProcessGroup> group;
         if (kind == "local") group = std::make_unique<dist::LocalGroup>(world, rank, options.timeout);
+        else if (kind == "coalescing") group = std::make_unique<CoalescingGroup>(world, rank, options.timeout);
         else if (kind == "shm")
           group = std::make_unique<dist::ShmGroup>(store, rank, size, dist::ShmOptions{options.timeout});
         else group = std::make_unique<dist::TcpGroup>(store, rank, size, options);

@@ -205,6 +205,9 @@ TEST_CASE("verify: batch norm over each rank, and over all ranks") {
   const VerifyReport plain =
       report_of("local", 2, [&](const Group& group) { return verify(group, make, parts, VerifyOptions().steps(3)); });
   CHECK(plain.batch_norm == "1");
+  const VerifyReport one =
+      report_of("local", 1, [&](const Group& group) { return verify(group, make, parts, VerifyOptions().steps(1)); });
+  CHECK((one.ok() && one.batch_norm.empty()));  // a single rank has the whole batch
   CHECK_THAT(plain.diagnosis(), contains("batch norm '1' uses the statistics of each rank's part alone; "
                                          "nn::convert_sync_batchnorm"));
   const auto buffer = static_cast<size_t>(plain.steps[1].alone.differences[VerifyReport::kBuffers].index);

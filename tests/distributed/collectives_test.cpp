@@ -1,5 +1,8 @@
 // Every collective on every transport compared with sums computed here, equal bits on all ranks, and the errors of
 // ranks that disagree.
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cmath>
 #include <map>
@@ -761,6 +764,22 @@ TEST_CASE("arrays in shared memory are reduced in place", "[collectives]") {
       require(equals<float>(x, 0, count, expected), "in several places");
     }
   });
+}
+
+TEST_CASE("a tcp group that gets no descriptor says so", "[collectives]") {
+  HashStore store;
+  rlimit before = {};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = dup(0);  // the lowest number that is free
+  close(next);
+  const rlimit none_left = {static_cast<rlim_t>(next), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &none_left) == 0);
+  std::string error;
+  try {
+    const TcpGroup group(store, 0, 1);
+  } catch (const CommError& refused) { error = refused.what(); }
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  CHECK_THAT(error, contains("no descriptor is left for a group"));
 }
 
 TEST_CASE("shared memory of another host or of a group of another size is refused", "[collectives]") {

@@ -110,7 +110,8 @@ TEST_CASE("sums of device arrays have the bits of host arrays", "[staging]") {
 TEST_CASE("work that is queued before a collective does not overwrite its result", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
-  const auto kind = GENERATE(as<std::string>(), "broadcast", "scatter", "recv", "all_gather", "gather");
+  const auto kind = GENERATE(as<std::string>(), "broadcast", "scatter", "recv", "all_gather", "gather", "all_gather_v",
+                             "all_to_all_v");
   const int64_t count = GENERATE(as<int64_t>(), 5, 300'000);  // of one piece, and of several
   CAPTURE(transport, kind, count);
   expect_ranks(transport, 2, [&](ProcessGroup& group) {
@@ -120,16 +121,21 @@ TEST_CASE("work that is queued before a collective does not overwrite its result
     fill<float>(both, 0);
     if (sends && kind == "broadcast") fill<float>(x, 0);
     else fill_late(x, 9);
-    if (kind == "all_gather" || kind == "gather") fill_late(both, 9);
+    const bool joins = kind.starts_with("all_") || kind == "gather";
+    const Array whole = on_device(2 * count);
+    fill<float>(whole, group.rank());
+    if (joins) fill_late(both, 9);
     if (kind == "broadcast") group.broadcast(x, 0);
     if (kind == "scatter") group.scatter(both, x, 0);
     if (kind == "recv") sends ? group.send(sent, 1) : group.recv(x, 0);
     if (kind == "all_gather") group.all_gather(sent, both);
     if (kind == "gather") group.gather(sent, both, 1);
+    if (kind == "all_gather_v") group.all_gather_v(sent, both, {count, count});
+    if (kind == "all_to_all_v") group.all_to_all_v(whole, {count, count}, both, {count, count});
     runtime(DeviceType::cuda).synchronize(0);
     if (kind == "broadcast" || kind == "scatter" || (kind == "recv" && !sends))
       require(equals<float>(x, 0, count, [](int64_t i) { return element(0, i); }), "x");
-    if (kind == "all_gather" || (kind == "gather" && !sends))
+    if (joins && (kind != "gather" || !sends))
       for (const int rank : {0, 1})
         require(equals<float>(both, rank * count, count, [&](int64_t i) { return element(rank, i); }), "parts");
   });

@@ -127,6 +127,11 @@ class FakeRuntime final : public DeviceRuntime {
     const std::lock_guard lock(mutex_);
     recorded_.insert(data);
   }
+  /// Whether this memory stays, after it is freed, until all streams have done their work.
+  bool is_recorded(void* data) {
+    const std::lock_guard lock(mutex_);
+    return recorded_.contains(data);
+  }
   void empty_cache() override {}
   MemoryStats memory_stats(int) const override { return {}; }
   void reset_peak_memory_stats(int) override {}

@@ -1,4 +1,6 @@
 // Collectives of device arrays by way of host memory: the results are right however late the streams are.
+#include <atomic>
+
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/fake_device.h>
@@ -193,6 +195,24 @@ TEST_CASE("ranks that disagree about device arrays learn the whole call", "[stag
     CHECK_THAT(result.error, contains("(sum of 1000000 float32 on a device)"));
     CHECK_THAT(result.error, contains("rank 1 called"));
   }
+}
+
+TEST_CASE("a collective that fails keeps its arrays until the copies that it began are done", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  std::atomic<bool> is_kept = false;
+  const auto results = run_ranks(transport, 2, [&](ProcessGroup& group) {
+    const Array x = on_device(10 + group.rank());  // the other rank expects another number
+    try {
+      group.rank() == 0 ? group.send(x, 1) : group.recv(x, 0);
+      group.barrier();
+    } catch (const CollectiveError&) {
+      if (group.rank() == 1) is_kept = dynamic_cast<FakeRuntime&>(runtime(DeviceType::cuda)).is_recorded(x.data());
+      throw;
+    }
+  });
+  for (const RankResult& result : results) CHECK(result.status.failure == CommFailure::mismatch);
+  CHECK(is_kept);
 }
 
 TEST_CASE("a device that does not reach a collective is named when the deadline passes", "[staging]") {

@@ -1,4 +1,5 @@
 #include <cstdlib>
+#include <vector>
 
 #include <gradus/core/runtime/random.h>
 #include <gradus/core/runtime/recorded_memory.h>
@@ -70,21 +71,21 @@ TEST_CASE("a recording keeps the scratch memory of kernels until they give it ba
     DeviceType type() const override { return DeviceType::cpu; }
     std::shared_ptr<void> allocate(size_t bytes) override {
       if (bytes > 100) return nullptr;
-      return {std::malloc(bytes), [this](void* data) { std::free(data), ++freed; }};
+      return {std::malloc(bytes), [this](void* data) { std::free(data), freed.push_back(data); }};
     }
     void fill(void*, const void*, size_t) override {}
-    int freed = 0;
+    std::vector<void*> freed;
   } blocks;
   void* const first = blocks.take(10);
   void* const second = blocks.take(20);
   REQUIRE((first && second));
   CHECK_FALSE(blocks.take(101));  // the runtime should allocate instead
-  CHECK(blocks.freed == 0);
+  CHECK(blocks.freed.empty());
   CHECK(blocks.give_back(first));
-  CHECK(blocks.freed == 1);
+  CHECK(blocks.freed == std::vector{first});
   CHECK_FALSE(blocks.give_back(first));
   CHECK(blocks.give_back(second));
-  CHECK(blocks.freed == 2);
+  CHECK(blocks.freed == std::vector{first, second});
 }
 
 TEST_CASE("a settled device has an index") {

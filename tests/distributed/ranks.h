@@ -48,8 +48,8 @@ struct RankResult {
   std::string error;
 };
 
-/// Calls body(group) for each rank of a new group at the same time. `kind` is "local", "coalescing", "shm" or "tcp". The
-/// ranks meet through `meeting_place`, if there is one.
+/// Calls body(group) for each rank of a new group at the same time. `kind` is "local", "coalescing", "shm" or "tcp".
+/// The ranks meet through `meeting_place`, if there is one.
 [[nodiscard]] inline std::vector<RankResult> run_ranks(const std::string& kind, int size,
                                                        const std::function<void(dist::ProcessGroup&)>& body,
                                                        dist::TcpOptions options = {},

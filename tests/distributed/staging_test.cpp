@@ -197,6 +197,21 @@ TEST_CASE("ranks that disagree about device arrays learn the whole call", "[stag
   }
 }
 
+TEST_CASE("ranks that disagree about empty arrays of a device learn it", "[staging]") {
+  if (no_fake_device()) return;
+  const auto transport = GENERATE(as<std::string>(), "shm", "tcp");
+  const auto results = run_ranks(transport, 2,
+                                 [](ProcessGroup& group) {
+                                   if (group.rank() == 0) group.all_reduce(on_device(0));
+                                   else group.broadcast(on_device(0), 0);
+                                 },
+                                 {.timeout = Milliseconds(5000)});
+  for (const RankResult& result : results) {
+    CHECK(result.status.failure == CommFailure::mismatch);
+    CHECK_THAT(result.error, contains("rank 1 called broadcast #1 (0 float32, root 0 on a device)"));
+  }
+}
+
 TEST_CASE("a collective that fails keeps its arrays until the copies that it began are done", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");

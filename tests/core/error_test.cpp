@@ -1,3 +1,4 @@
+#include <functional>
 #include <thread>
 
 #include <gradus/core/array/dtype.h>

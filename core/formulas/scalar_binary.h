@@ -52,7 +52,7 @@ template <class T> GRADUS_HOST_DEVICE T apply(Op<BinaryOp::fmod>, T a, T b) {
 }
 template <class T> GRADUS_HOST_DEVICE T apply(Op<BinaryOp::remainder>, T a, T b) {
   const T r = apply(Op<BinaryOp::fmod>(), a, b);
-  return select((r != T(0)) & ((r < T(0)) ^ (b < T(0))), T(r + b), r);
+  return select((r != T(0)) & ((r < T(0)) ^ (b < T(0))), apply(Op<BinaryOp::add>(), r, b), r);
 }
 GRADUS_HOST_DEVICE auto apply(Op<BinaryOp::atan2>, auto a, auto b) { return atan2(a, b); }
 

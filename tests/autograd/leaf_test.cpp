@@ -399,4 +399,5 @@ TEST_CASE("a gradient is added to the one that the leaf has at the end of the ad
   y.backward({}, true, true);
   CHECK_FALSE(replacing.armed);
   CHECK(x.grad().detach().equal(numbers({102, 204})));
+  x.mutable_grad() = Tensor();  // its graph would keep the leaf, and the leaf its gradient
 }

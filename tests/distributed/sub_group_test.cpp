@@ -68,7 +68,7 @@ TEST_CASE("sub-groups that overlap do not affect each other", "[sub_groups]") {
 }
 
 TEST_CASE("a group gets the number after all those that one of its ranks knows", "[sub_groups][processes]") {
-  const int ahead = GENERATE(0, 1, 2);  // a rank that has made groups of its own
+  const int ahead = GENERATE(0, 1, 2);  // this rank makes more groups than the others
   Processes processes("tcp", 3, Milliseconds(10'000), [&](ProcessGroup& world, Store&) {
     const auto own = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
     int64_t newest = 0;

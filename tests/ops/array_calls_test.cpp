@@ -16,9 +16,12 @@
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>
 
+#include "op_testing.h"
+
 namespace array_calls_test {
 
 using namespace gradus;
+using op_testing::on_each_cpu_backend;
 using test::contains;
 
 constexpr DType kF32 = DType::f32, kF64 = DType::f64, kI64 = DType::i64;
@@ -36,15 +39,6 @@ Array elsewhere(const Array& like) {
   const Array copy = ops::clone(like);
   const Storage there = Storage::adopt(copy.data(), copy.nbytes(), Device(DeviceType::cuda, 3), [copy](void*) {});
   return Array(there, 0, copy.shape(), copy.strides(), copy.dtype());
-}
-
-template <class Body>
-void on_each_cpu_backend(Body&& body) {
-  for (const std::string& name : backend_names()) {
-    INFO(name);
-    const BackendGuard guard(name);
-    if (Device(backend(name).device_type()).is_cpu()) body();
-  }
 }
 
 /// Fills small blocks of memory with large numbers and frees them, so that new arrays, which reuse them, do not hold

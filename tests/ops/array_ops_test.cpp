@@ -13,16 +13,8 @@
 namespace array_ops_test {
 
 using namespace gradus;
+using op_testing::on_each_cpu_backend;
 using test::contains;
-
-template <class Body>
-void on_each_cpu_backend(Body&& body) {
-  for (const std::string& name : backend_names()) {
-    INFO(name);
-    const BackendGuard guard(name);
-    if (Device(backend(name).device_type()).is_cpu()) body();
-  }
-}
 
 Array numbers(const Shape& shape, DType dtype = DType::f32) {
   return (arange(0, numel_of(shape), kDouble) * 0.7).sin().reshape(shape).to(dtype).array();

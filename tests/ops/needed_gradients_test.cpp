@@ -14,6 +14,20 @@ namespace needed_gradients_test {
 using namespace gradus;
 using namespace gradus::op_testing;
 
+/// A bit for each floating input.
+uint32_t floating_inputs(const TensorList& inputs) {
+  uint32_t floating = 0;
+  for (size_t k = 0; k < inputs.size(); ++k) floating |= inputs[k].is_floating_point() ? 1u << k : 0;
+  return floating;
+}
+
+/// The number of elements of all inputs.
+int64_t elements_of(const TensorList& inputs) {
+  int64_t elements = 0;
+  for (const Tensor& x : inputs) elements += x.numel();
+  return elements;
+}
+
 /// First and second derivatives with respect to input `i`.
 struct Derivatives {
   Tensor g;  ///< of sum(y * dy)
@@ -50,14 +64,8 @@ TEST_CASE("the gradient of an operand does not depend on which other operands re
     for (const OpCase& op_case : op_cases::all_cases()) {
       if (op_case.order == 0 || !op_case.runs_in(kDouble)) continue;
       const TensorList numbers = op_cases::make_inputs(op_case, kDouble);
-      uint32_t all = 0;
-      int64_t elements = 0;
-      for (size_t k = 0; k < numbers.size(); ++k) {
-        all |= numbers[k].is_floating_point() ? 1u << k : 0;
-        elements += numbers[k].numel();
-      }
-      const uint32_t without_first = all & (all - 1);
-      if (without_first == 0 || elements > 2000) continue;  // less than two operands with gradients
+      const uint32_t all = floating_inputs(numbers), without_first = all & (all - 1);
+      if (without_first == 0 || elements_of(numbers) > 2000) continue;  // less than two operands with gradients
       for (size_t i = 0; i < numbers.size(); ++i) {
         if ((all >> i & 1u) == 0) continue;
         const std::string where = backend_name + " " + op_case.name + ", operand " + std::to_string(i) + ": ";
@@ -115,13 +123,8 @@ TEST_CASE("operators save the operands that are listed for them, and no more") {
   for (const OpCase& op_case : op_cases::all_cases()) {
     if (op_case.order == 0 || !op_case.runs_in(kDouble)) continue;
     const TensorList numbers = op_cases::make_inputs(op_case, kDouble);
-    uint32_t all = 0;
-    int64_t elements = 0;
-    for (size_t k = 0; k < numbers.size(); ++k) {
-      all |= numbers[k].is_floating_point() ? 1u << k : 0;
-      elements += numbers[k].numel();
-    }
-    if (elements > 2000) continue;
+    const uint32_t all = floating_inputs(numbers);
+    if (elements_of(numbers) > 2000) continue;
     text += op_case.name + ": " + saved_of(op_case, numbers, all);
     for (size_t k = 0; k < numbers.size() && (all & (all - 1)) != 0; ++k)
       if ((all >> k & 1u) != 0) text += ", " + std::to_string(k) + " alone: " + saved_of(op_case, numbers, 1u << k);
@@ -168,9 +171,7 @@ TEST_CASE("third derivatives along a line agree with differences of second deriv
     if (op_case.order < 2 || !op_case.smooth() || !op_case.runs_in(kDouble)) continue;
     if (op_case.result_dtype.value_or(kDouble) != kDouble) continue;
     const TensorList numbers = op_cases::make_inputs(op_case, kDouble);
-    int64_t elements = 0;
-    for (const Tensor& x : numbers) elements += x.numel();
-    if (elements > 500) continue;
+    if (elements_of(numbers) > 500) continue;
     const auto moved = [&](double step) {
       TensorList inputs;
       for (size_t k = 0; k < numbers.size(); ++k) {

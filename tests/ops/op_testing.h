@@ -6,6 +6,7 @@
 
 #include <gradus/core/parallel/parallel.h>
 #include <gradus/core/registry.h>
+#include <gradus/tests/catch.h>
 #include <gradus/tests/op_cases/op_case.h>
 
 namespace gradus::op_testing {
@@ -15,6 +16,16 @@ using op_cases::OpCase;
 
 /// The device of the backend of this name.
 Device device_of(const std::string& backend_name);
+
+/// Calls body() with each CPU backend as the current backend.
+template <class Body>
+void on_each_cpu_backend(Body&& body) {
+  for (const std::string& name : backend_names()) {
+    INFO(name);
+    const BackendGuard guard(name);
+    if (device_of(name).is_cpu()) body();
+  }
+}
 
 /// The results and derivatives of an op case. Where an input has no gradient, or a result none to propagate, the tensor
 /// in the list is undefined.

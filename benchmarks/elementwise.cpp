@@ -49,7 +49,7 @@ std::vector<Row> make_rows() {
     add_pair(rows, name, {on}, [f](const TensorList& in) { return f(in[0]); });
   };
 #define GRADUS_ROW(name, on) \
-  unary(                     \
+  unary( \
       #name, [](const Tensor& t) { return t.name(); }, on)
   GRADUS_ROW(neg, x);
   GRADUS_ROW(abs, x);

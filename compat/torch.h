@@ -459,8 +459,8 @@ ostream& operator<<(ostream& stream, const vector<T>& list) {  // NOLINT(cert-dc
 
 // ---- TorchScript: gradus has none, so using one of these names is a compile error that says what to do instead ----
 
-#define GRADUS_NO_TORCHSCRIPT                                                                            \
-  __attribute__((                                                                                        \
+#define GRADUS_NO_TORCHSCRIPT \
+  __attribute__(( \
       unavailable("gradus has no TorchScript: write the model with torch::nn and load its weights from " \
                   "a safetensors file (docs/guide/pytorch_weights.md)")))
 namespace torch::jit {

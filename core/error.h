@@ -148,9 +148,9 @@ template <class Kind, class... Parts>
 }  // namespace gradus
 
 /// Throws `Kind` with the concatenation of the remaining arguments unless `cond` holds. Formats only on failure.
-#define GRADUS_CHECK(cond, Kind, ...)                      \
-  do {                                                     \
-    if (!(cond)) [[unlikely]]                              \
+#define GRADUS_CHECK(cond, Kind, ...) \
+  do { \
+    if (!(cond)) [[unlikely]] \
       ::gradus::detail::fail<::gradus::Kind>(__VA_ARGS__); \
   } while (false)
 

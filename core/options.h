@@ -27,27 +27,27 @@ std::optional<T> absent() {
 ///   template <class Options>
 ///   struct Affine { GRADUS_ARG_OF(Options, Tensor, weight); };
 ///   struct GroupNormFuncOptions : Affine<GroupNormFuncOptions> { … };
-#define GRADUS_ARG_OF(Options, T, name)              \
- public:                                             \
-  auto name(const T& new_##name)->Options& {         \
-    this->name##_ = new_##name;                      \
-    return static_cast<Options&>(*this);             \
-  }                                                  \
-  T& name() noexcept { return name##_; }             \
+#define GRADUS_ARG_OF(Options, T, name) \
+ public: \
+  auto name(const T& new_##name)->Options& { \
+    this->name##_ = new_##name; \
+    return static_cast<Options&>(*this); \
+  } \
+  T& name() noexcept { return name##_; } \
   const T& name() const noexcept { return name##_; } \
-                                                     \
- private:                                            \
+\
+ private: \
   T name##_
 
 /// Lists the fields of a struct once, so that generic code can record, print and read back any call or option: defines
 /// with_fields(f), which calls f with all fields of the struct in order, and field_names(): "x, w, bias".
-#define GRADUS_FIELDS(...)                  \
-  template <class F>                        \
-  decltype(auto) with_fields(F&& f) {       \
-    return f(__VA_ARGS__);                  \
-  }                                         \
-  template <class F>                        \
+#define GRADUS_FIELDS(...) \
+  template <class F> \
+  decltype(auto) with_fields(F&& f) { \
+    return f(__VA_ARGS__); \
+  } \
+  template <class F> \
   decltype(auto) with_fields(F&& f) const { \
-    return f(__VA_ARGS__);                  \
-  }                                         \
+    return f(__VA_ARGS__); \
+  } \
   static constexpr std::string_view field_names() { return #__VA_ARGS__; }

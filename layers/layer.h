@@ -132,11 +132,11 @@ struct FunctionLayer<Derived, kFunction, Tensor(Loc), Tensors...> : Layer<Derive
 
 /// Declares the layer NameImpl, which inherits all members and constructors of detail::Base<NameImpl, …>, and its
 /// holder Name.
-#define GRADUS_LAYER(Name, Base, ...)                         \
+#define GRADUS_LAYER(Name, Base, ...) \
   struct Name##Impl : detail::Base<Name##Impl, __VA_ARGS__> { \
-    using LayerBase = detail::Base<Name##Impl, __VA_ARGS__>;  \
-    using LayerBase::LayerBase;                               \
-  };                                                          \
+    using LayerBase = detail::Base<Name##Impl, __VA_ARGS__>; \
+    using LayerBase::LayerBase; \
+  }; \
   GRADUS_MODULE(Name)
 
 /// Calls function(x, args…): nn::Functional(relu), nn::Functional(log_softmax, 1), nn::Functional([](Tensor x) { … }).

@@ -474,7 +474,7 @@ Tensor compare(const char* name, BinaryOp op, const Operand& a, const Operand& b
 }  // namespace
 
 // Defines the functions and methods listed in core/op_lists.h.
-#define GRADUS_COMPARISON(op, ...)                                                           \
+#define GRADUS_COMPARISON(op, ...) \
   Tensor op(const Operand& a, const Operand& b) { return compare(#op, BinaryOp::op, a, b); } \
   Tensor Tensor::op(const Operand& other) const { return gradus::op(Operand(*this, Loc{}), other); }
 GRADUS_BINARY_COMPARISONS(GRADUS_COMPARISON)

@@ -156,7 +156,7 @@ Tensor unary_backward(UnaryOp op, const Tensor& dy, const Tensor& saved, const U
   Tensor op(const Tensor& x, Loc where) { return unary(#op, UnaryOp::op, x, where); }
 GRADUS_UNARY_FUNCTIONS(GRADUS_FUNCTION)
 #undef GRADUS_FUNCTION
-#define GRADUS_METHODS(op, ...)                                           \
+#define GRADUS_METHODS(op, ...) \
   Tensor Tensor::op(Loc where) const { return gradus::op(*this, where); } \
   const Tensor& Tensor::op##_(Loc where) const { return unary_(#op "_", UnaryOp::op, *this, where); }
 GRADUS_UNARY_METHODS(GRADUS_METHODS)
@@ -324,7 +324,7 @@ Tensor run_trig(const TrigFunction& f, const Tensor& x, Loc where) {
 }  // namespace
 
 // Defines the function f(x) and the method x.f().
-#define GRADUS_TRIGONOMETRIC(f)                                                                   \
+#define GRADUS_TRIGONOMETRIC(f) \
   Tensor f(const Tensor& x, Loc where) { return run_trig({#f, f##_value, f##_slope}, x, where); } \
   Tensor Tensor::f(Loc where) const { return gradus::f(*this, where); }
 GRADUS_TRIGONOMETRIC(sinh)

@@ -183,9 +183,9 @@ class ModuleHolder : public detail::AnyHolder {
 }  // namespace gradus::nn
 
 /// Declares `Name`, the holder of `NameImpl` (LibTorch's TORCH_MODULE).
-#define GRADUS_MODULE(Name)                                     \
-  class Name : public ::gradus::nn::ModuleHolder<Name##Impl> {  \
-   public:                                                      \
+#define GRADUS_MODULE(Name) \
+  class Name : public ::gradus::nn::ModuleHolder<Name##Impl> { \
+   public: \
     using ::gradus::nn::ModuleHolder<Name##Impl>::ModuleHolder; \
-    using Impl = Name##Impl;                                    \
+    using Impl = Name##Impl; \
   }

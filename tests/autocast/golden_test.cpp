@@ -68,12 +68,12 @@ Tensor bilinear(const Inputs& in) {
   return layer->forward(in.x("a"), in.x("a"));
 }
 
-#define CASE(...)                                          \
-  Case {                                                   \
+#define CASE(...) \
+  Case { \
     [](const Inputs& in) -> Tensor { return __VA_ARGS__; } \
   }
-#define CASE_OF(first, ...)                                       \
-  Case {                                                          \
+#define CASE_OF(first, ...) \
+  Case { \
     [](const Inputs& in) -> Tensor { return __VA_ARGS__; }, first \
   }
 

@@ -131,7 +131,7 @@ W floored_remainder(W a, W b) {
 
 }  // namespace
 
-#define GRADUS_BOTH(check, op, single_bound, double_bound, f)                  \
+#define GRADUS_BOTH(check, op, single_bound, double_bound, f) \
   check<float>(op, single_bound, [](auto... x) -> double { return f(x...); }); \
   check<double>(op, double_bound, [](auto... x) -> long double { return f(x...); })
 

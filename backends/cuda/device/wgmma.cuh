@@ -25,47 +25,47 @@ __device__ void wgmma_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
-// GRADUS_REGISTERS_n names the registers of n sums in the text of an asm statement. GRADUS_SUMS(j) and GRADUS_SUMS_4(j)
-// list the sums as operands of the statement.
+// GRADUS_REGISTERS_N names the registers of the sums of N columns in the text of an asm statement. GRADUS_SUMS(j),
+// GRADUS_SUMS_4(j) and GRADUS_SUMS_8(j) list the sums as operands of the statement.
 // clang-format off
-#define GRADUS_REGISTERS_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-#define GRADUS_REGISTERS_32 GRADUS_REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define GRADUS_REGISTERS_48 GRADUS_REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
-#define GRADUS_REGISTERS_64 GRADUS_REGISTERS_48 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-#define GRADUS_REGISTERS_96 GRADUS_REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
+#define GRADUS_REGISTERS_32 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define GRADUS_REGISTERS_64 GRADUS_REGISTERS_32 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define GRADUS_REGISTERS_96 GRADUS_REGISTERS_64 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
+#define GRADUS_REGISTERS_128 GRADUS_REGISTERS_96 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define GRADUS_REGISTERS_192 GRADUS_REGISTERS_128 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79," \
   "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
 #define GRADUS_SUMS(j) "+f"(sums[j][0]), "+f"(sums[j][1]), "+f"(sums[j][2]), "+f"(sums[j][3])
 #define GRADUS_SUMS_4(j) GRADUS_SUMS(j), GRADUS_SUMS(j + 1), GRADUS_SUMS(j + 2), GRADUS_SUMS(j + 3)
+#define GRADUS_SUMS_8(j) GRADUS_SUMS_4(j), GRADUS_SUMS_4(j + 4)
 
 /// sums (64 x N) = or += a (64 rows) b (N rows); a row has 32 bytes of depth, 16 half-type or 8 TF32 elements. Lane l
 /// of warp w holds the columns 8 j + 2 (l % 4) and the next one of two rows: of row 16 w + l / 4 in sums[j][0, 1], and
 /// of the row 8 below in sums[j][2, 3]. TF32 operands cannot be transposed. The macro's arguments `a` to `type` are the
 /// numbers of the asm operands that follow the sums.
-#define GRADUS_WGMMA(N, registers, a, b, add, transpose_a, transpose_b, type, ...)                                    \
-  template <class T, bool kTransposeA, bool kTransposeB>                                                              \
-  __device__ void wgmma(float (&sums)[N / 8][4], uint64_t a_matrix, uint64_t b_matrix, bool accumulate) {             \
-    static_assert(sizeof(T) == 2 || !(kTransposeA || kTransposeB));                                                   \
-    if constexpr (sizeof(T) == 4)                                                                                     \
-      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                           \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32"                                          \
-                   " {" registers "}, %" #a ", %" #b ", p, 1, 1;\n\t}"                                                \
-                   : __VA_ARGS__                                                                                      \
-                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)));                                \
-    else                                                                                                              \
-      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t"                                           \
-                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.%" #type ".%" #type                                \
-                   " {" registers "}, %" #a ", %" #b ", p, 1, 1, %" #transpose_a ", %" #transpose_b ";\n\t}"          \
-                   : __VA_ARGS__                                                                                      \
-                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)), "n"(kTransposeA),               \
-                     "n"(kTransposeB), "C"(kPtxType<T>));                                                             \
+#define GRADUS_WGMMA(N, a, b, add, transpose_a, transpose_b, type, ...) \
+  template <class T, bool kTransposeA, bool kTransposeB> \
+  __device__ void wgmma(float (&sums)[N / 8][4], uint64_t a_matrix, uint64_t b_matrix, bool accumulate) { \
+    static_assert(sizeof(T) == 2 || !(kTransposeA || kTransposeB)); \
+    if constexpr (sizeof(T) == 4) \
+      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k8.f32.tf32.tf32" \
+                   " {" GRADUS_REGISTERS_##N "}, %" #a ", %" #b ", p, 1, 1;\n\t}" \
+                   : __VA_ARGS__ \
+                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate))); \
+    else \
+      asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #add ", 0;\n\t" \
+                   "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32.%" #type ".%" #type \
+                   " {" GRADUS_REGISTERS_##N "}, %" #a ", %" #b ", p, 1, 1, " \
+                   "%" #transpose_a ", %" #transpose_b ";\n\t}" \
+                   : __VA_ARGS__ \
+                   : "l"(a_matrix), "l"(b_matrix), "r"(static_cast<int>(accumulate)), "n"(kTransposeA), \
+                     "n"(kTransposeB), "C"(kPtxType<T>)); \
   }
-GRADUS_WGMMA(32, GRADUS_REGISTERS_16, 16, 17, 18, 19, 20, 21, GRADUS_SUMS_4(0))
-GRADUS_WGMMA(64, GRADUS_REGISTERS_32, 32, 33, 34, 35, 36, 37, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4))
-GRADUS_WGMMA(96, GRADUS_REGISTERS_48, 48, 49, 50, 51, 52, 53, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8))
-GRADUS_WGMMA(128, GRADUS_REGISTERS_64, 64, 65, 66, 67, 68, 69, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8),
-             GRADUS_SUMS_4(12))
-GRADUS_WGMMA(192, GRADUS_REGISTERS_96, 96, 97, 98, 99, 100, 101, GRADUS_SUMS_4(0), GRADUS_SUMS_4(4), GRADUS_SUMS_4(8),
-             GRADUS_SUMS_4(12), GRADUS_SUMS_4(16), GRADUS_SUMS_4(20))
+GRADUS_WGMMA(32, 16, 17, 18, 19, 20, 21, GRADUS_SUMS_4(0))
+GRADUS_WGMMA(64, 32, 33, 34, 35, 36, 37, GRADUS_SUMS_8(0))
+GRADUS_WGMMA(96, 48, 49, 50, 51, 52, 53, GRADUS_SUMS_8(0), GRADUS_SUMS_4(8))
+GRADUS_WGMMA(128, 64, 65, 66, 67, 68, 69, GRADUS_SUMS_8(0), GRADUS_SUMS_8(8))
+GRADUS_WGMMA(192, 96, 97, 98, 99, 100, 101, GRADUS_SUMS_8(0), GRADUS_SUMS_8(8), GRADUS_SUMS_8(16))
 // clang-format on
 
 // ---- for the epilogues ----

@@ -1,10 +1,11 @@
-// Selects the instruction set of the kernels at run time.
+// Selects the instruction set of the kernels at run time. Each set is a device of the tuning table.
 #include <atomic>
 #include <cstdlib>
 #include <string_view>
 
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/openmp.h>
+#include <gradus/backends/openmp/simd/tuning.h>
 
 namespace gradus {
 namespace {
@@ -62,7 +63,9 @@ void set_cpu_isa(CpuIsa isa) {
   current() = isa;
 }
 
-const openmp_detail::KernelTable& openmp_detail::kernel_table([[maybe_unused]] CpuIsa isa) {
+namespace openmp_detail {
+
+const KernelTable& kernel_table([[maybe_unused]] CpuIsa isa) {
 #if defined(__x86_64__)
   switch (isa) {
     case CpuIsa::avx512: return avx512_table();
@@ -73,6 +76,26 @@ const openmp_detail::KernelTable& openmp_detail::kernel_table([[maybe_unused]] C
   return baseline::kernels();
 }
 
-const openmp_detail::KernelTable& openmp_detail::kernel_table() { return kernel_table(cpu_isa()); }
+const KernelTable& kernel_table() { return kernel_table(cpu_isa()); }
 
+const TuningTable& tuning_table() {
+  static const TuningTable table(
+#include <gradus/backends/openmp/tuning_table.txt>
+  );
+  return table;
+}
+
+std::vector<std::string> tuned_devices() {
+  std::vector<std::string> names;
+  for (const CpuIsa isa : kAll) names.emplace_back(name(isa));
+  return names;
+}
+
+const KernelTable& table_of_device(const std::string& device) {
+  for (const CpuIsa isa : kAll)
+    if (device == name(isa)) return kernel_table(isa);
+  GRADUS_FAIL(ValueError, "no instruction set ", device);
+}
+
+}  // namespace openmp_detail
 }  // namespace gradus

@@ -4,7 +4,7 @@
 // banks. A warp computes 32 x 64 results, on the FMA units or, for half types and TF32, on tensor cores.
 #pragma once
 
-#include <gradus/backends/cuda/device/math_mode.h>
+#include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/core/array/dtype.h>
 #include <gradus/backends/cuda/device/vec.cuh>
 

@@ -1,10 +1,10 @@
-// What the estimates of all families are made of (core/kernel_choice.h): the tuning table of this backend, and the work
-// of kernels that compute tiles. Host code without CUDA.
+// What the estimates of all families are made of (core/kernel_choice.h): math modes, the tuning table of this backend,
+// and the work of kernels that compute tiles. Host code without CUDA.
 #pragma once
 
+#include <cstddef>
 #include <initializer_list>
 
-#include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/kernel_choice.h>
@@ -16,6 +16,15 @@ constexpr bool kHasKernels = false;
 #else
 constexpr bool kHasKernels = true;
 #endif
+
+/// How operands are multiplied: float32 on the FMA units, float32 rounded to TF32 on tensor cores, or half types on
+/// tensor cores.
+enum class MathMode { fma, tf32, half };
+
+/// The tile of results that a warp computes on tensor cores (mma_tile.cuh).
+inline constexpr int kWarpRows = 32, kWarpColumns = 64;
+/// Bytes of depth (the dimension summed over) in a row of such a tile in shared memory.
+inline constexpr size_t kRowBytes = 64;
 
 /// backends/cuda/tuning_table.txt, and the file that GRADUS_TUNING names.
 const TuningTable& tuning_table();

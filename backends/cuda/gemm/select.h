@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include <gradus/backends/cuda/device/math_mode.h>
 #include <gradus/backends/cuda/device/tuning.h>
 #include <gradus/backends/cuda/runtime/device_properties.h>
 #include <gradus/core/backend.h>

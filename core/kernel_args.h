@@ -251,11 +251,12 @@ struct RecurrentBackwardArgs {
 struct AttentionRule {
   double scale = 1, dropout = 0;
   bool causal = false;
-  RandomState random;
+  RandomState random = {};
   GRADUS_FIELDS(scale, dropout, causal, random)
 };
 
-/// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017).
+/// weights = softmax(scale q kᵀ + mask) and y = dropout(weights) v (Vaswani et al. 2017). The weights are 0 in rows
+/// without keys.
 struct AttentionArgs {
   View q, k, v;    ///< (N, H, L, E), (N, H, S, E), (N, H, S, V)
   View mask = {};  ///< shape of weights; added to the scores or, if boolean, false excludes the pair

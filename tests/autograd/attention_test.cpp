@@ -131,6 +131,34 @@ TEST_CASE("attention of no sequences, whose products would be large, does nothin
   }
 }
 
+TEST_CASE("a query that sees no key has the result 0, and its derivatives are 0") {
+  manual_seed(8);
+  const Tensor q = random({kImages, kHeads, kQueries, kSize}), k = random({kImages, kHeads, kKeys, kSize});
+  const Tensor v = random({kImages, kHeads, kKeys, 3});
+  Tensor seen = ones({kQueries, kKeys}, kBool);
+  seen[1].zero_();
+  const Tensor never = zeros({kQueries, kKeys}, kDouble).masked_fill(~seen, -INFINITY);
+  const auto others = [](const Tensor& x) { return cat({x.slice(2, 0, 1), x.slice(2, 2)}, 2); };
+  for (const Tensor& mask : {seen, never}) {
+    const Tensor y = scaled_dot_product_attention(q, k, v, mask);
+    CHECK(y.select(2, 1).equal(zeros({kImages, kHeads, 3}, kDouble)));
+    CHECK(others(y).allclose(composed(others(q), k, v, {}), 1e-12, 1e-12));
+    check_same(derivatives(others(y), {q, k, v}), derivatives(composed(others(q), k, v, {}), {q, k, v}));
+    CHECK(autograd::grad({y.sum()}, {q})[0].select(2, 1).equal(zeros({kImages, kHeads, kSize}, kDouble)));
+  }
+}
+
+TEST_CASE("under autocast the mask has the type of the scores, as the kernels need it") {
+  const Tensor q = randn({kImages, kHeads, kQueries, kSize}).set_requires_grad(true),
+               mask = randn({kQueries, kQueries});
+  const amp::Autocast autocast(DeviceType::cpu, kBFloat16);
+  const Tensor y = scaled_dot_product_attention(q, q, q, mask);
+  CHECK(y.dtype() == kBFloat16);
+  CHECK(std::string(y.grad_fn()->name()) == "Attention");
+  const Tensor half = q.detach().to(kBFloat16);
+  CHECK(y.equal(scaled_dot_product_attention(half, half, half, mask.to(kBFloat16))));
+}
+
 TEST_CASE("masks that require gradients get them") {
   manual_seed(6);
   const Tensor packed = random({kImages, kQueries, 3 * kHeads * kSize}), mask = random({kQueries, kQueries});

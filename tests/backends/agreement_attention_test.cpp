@@ -1,4 +1,7 @@
 // Attention and its gradient agree with naive on every backend, and default bodies agree with their overrides.
+#include <cmath>
+#include <limits>
+
 #include <gradus/tests/backends/support.h>
 
 using namespace gradus;
@@ -88,4 +91,42 @@ TEST_CASE("attention ignores keys where a boolean mask is false") {
     CHECK(values(weights) == std::vector<double>{1, 0});
     CHECK(values(y) == std::vector<double>{5});
   }
+}
+
+TEST_CASE("attention gives 0 in rows without keys on every backend, and NaN in rows with a NaN") {
+  const double infinity = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();
+  for (const std::string& name : backend_names())
+    for (const DType dtype : kFloatingDTypes)
+      for (const bool boolean : {false, true}) {
+        Backend& b = backend(name);
+        const Device device(b.device_type());
+        CAPTURE(name, dtype, boolean);
+        const auto there = [&](const Shape& shape, const std::vector<double>& numbers, DType type) {
+          return copy_to(array_of(shape, numbers, type), device);
+        };
+        const auto here = [](const Array& x) { return values(copy_to(x, kCPU)); };
+        const Array k = there({1, 1, 2, 1}, {3, 3}, dtype), v = there({1, 1, 2, 1}, {5, 7}, dtype);
+        const Array mask = boolean ? there({1, 1, 2, 2}, {1, 1, 0, 0}, DType::boolean)
+                                   : there({1, 1, 2, 2}, {0, 0, -infinity, -infinity}, dtype);
+        const Array weights = Array::empty({1, 1, 2, 2}, dtype, device), y = Array::empty({1, 1, 2, 1}, dtype, device);
+        const auto attend = [&](double first_query) {
+          const Array q = there({1, 1, 2, 1}, {first_query, 1}, dtype);
+          b.attention({.q = q, .k = k, .v = v, .mask = mask, .weights = weights, .y = y});
+          return q;
+        };
+        attend(nan);
+        CHECK(std::isnan(here(y)[0]));
+        CHECK(here(y)[1] == 0);
+
+        const Array q = attend(1), dy = there({1, 1, 2, 1}, {1, 1}, dtype);
+        CHECK(here(y) == std::vector<double>{6, 0});
+        CHECK(here(weights) == std::vector<double>{0.5, 0.5, 0, 0});
+        const Array dq = Array::empty(q.shape(), dtype, device), dk = Array::empty(k.shape(), dtype, device);
+        const Array dv = Array::empty(v.shape(), dtype, device);
+        b.attention_backward(
+            {.dy = dy, .q = q, .k = k, .v = v, .weights = weights, .y = y, .dq = dq, .dk = dk, .dv = dv});
+        CHECK(here(dq) == std::vector<double>{0, 0});
+        CHECK(here(dk) == std::vector<double>{-0.5, 0.5});
+        CHECK(here(dv) == std::vector<double>{0.5, 0.5});
+      }
 }

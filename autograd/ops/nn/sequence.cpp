@@ -87,7 +87,9 @@ Tensor attention_weights(const Tensor& q, const Tensor& k, const Tensor& mask, d
   if (causal) seen = ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
   if (seen.defined() && seen.dtype() == kBool) scores = gradus::where(seen, scores, nothing);
   else if (seen.defined()) scores = scores + seen;
-  return scores.softmax(-1);
+  if (!mask.defined()) return scores.softmax(-1);
+  const Tensor is_empty = (scores == nothing).all(-1, true);  // such rows have no key, and their weights are 0
+  return scores.masked_fill(is_empty, 0).softmax(-1).masked_fill(is_empty, 0);
 }
 
 // Base of the two attention nodes. Contains everything that does not depend on whether q, k and v are separate or
@@ -98,17 +100,13 @@ struct AttentionNode : Node {
 
   ops::AttentionResult run(const Array& Q, const Array& K, const Array& V, const Array& M, const AttentionRule& given) {
     ops::AttentionResult result = ops::attention(Q, K, V, M, given);
-    if (!edges().empty()) {
-      rule = given, weights = result.weights;
-      if (M.defined()) mask = M;
-      if (result.kept.defined()) kept = result.kept;
-    }
+    if (!edges().empty()) rule = given, mask = M, weights = result.weights, kept = result.kept;
     return result;
   }
-  ops::AttentionResult result() const { return {y.array(), weights.array(), kept.defined() ? kept.array() : Array()}; }
+  ops::AttentionResult result() const { return {y.array(), weights.array(), kept.array()}; }
   // Computes the result from differentiable operators, for second derivatives.
   Tensor composed(const Tensor& q, const Tensor& k, const Tensor& v) const {
-    Tensor chosen = attention_weights(q, k, mask.defined() ? mask() : Tensor(), rule.scale, rule.causal);
+    Tensor chosen = attention_weights(q, k, mask(), rule.scale, rule.causal);
     if (kept.defined()) chosen = chosen * (kept().to(chosen.dtype()) * (1 / (1 - rule.dropout)));
     return matmul(chosen, v);
   }
@@ -201,11 +199,14 @@ struct PackedAttention final : AttentionNode {
   }
 };
 
-// True if the kernels accept the mask for scores of this type and shape: it needs neither a conversion nor a gradient.
-bool is_plain_mask(const Tensor& mask, DType dtype, const Shape& scores) {
-  if (!mask.defined()) return true;
-  const bool plain = mask.dtype() == kBool || (mask.dtype() == dtype && !mask.requires_grad());
-  return plain && broadcast_shapes(mask.sizes(), scores) == scores;
+// Returns the mask, cast as autocast casts it, for scores of this type and shape. Nothing if the kernels do not accept
+// it: it would need another conversion, or it needs a gradient.
+std::optional<Array> plain_mask(const OpScope& op, const Tensor& mask, DType dtype, const Shape& scores) {
+  if (!mask.defined()) return Array();
+  const DType type = op.type_of(mask);
+  const bool plain = type == kBool || (type == dtype && !mask.requires_grad());
+  if (!plain || broadcast_shapes(mask.sizes(), scores) != scores) return std::nullopt;
+  return ops::cast(mask.array(), type);
 }
 
 }  // namespace
@@ -224,20 +225,18 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   GRADUS_CHECK(!is_causal || !attn_mask.defined(), ValueError,
                "is_causal already is a mask; pass only one of is_causal and attn_mask");
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(-1))));
-  const AttentionRule rule{.scale = factor, .dropout = dropout_p, .causal = is_causal, .random = {}};
+  const AttentionRule rule{.scale = factor, .dropout = dropout_p, .causal = is_causal};
   const auto leads = [](const Tensor& x) { return Shape(x.sizes().data(), static_cast<size_t>(x.dim() - 2)); };
   const DType dtype = op.type_of(query);
   const bool alike = leads(key) == leads(query) && leads(value) == leads(query) && op.type_of(key) == dtype &&
                      op.type_of(value) == dtype;
-  const int64_t dims = query.dim();
-  if (alike && (dims == 3 || dims == 4) && is_floating(dtype) && dropout_p < 1) {
+  if (alike && (query.dim() == 3 || query.dim() == 4) && is_floating(dtype) && dropout_p < 1) {
     Shape scores = query.sizes();
     scores[scores.size() - 1] = key.size(-2);
-    if (is_plain_mask(attn_mask, dtype, scores)) {
-      const auto by_heads = [&](const Tensor& x) { return dims == 4 ? x : x.unsqueeze(0); };
-      const Tensor y =
-          apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), detail::unwrap(attn_mask), rule);
-      return dims == 4 ? y : y.squeeze(0);
+    if (const auto mask = plain_mask(op, attn_mask, dtype, scores)) {
+      const auto by_heads = [&](const Tensor& x) { return x.dim() == 4 ? x : x.unsqueeze(0); };
+      const Tensor y = apply<Attention>(op, by_heads(query), by_heads(key), by_heads(value), *mask, rule);
+      return query.dim() == 4 ? y : y.squeeze(0);
     }
   }
   Tensor weights = attention_weights(query, key, attn_mask, rule.scale, is_causal);
@@ -251,11 +250,10 @@ Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& att
                "packed must be (N, L, 3 H E) for H = ", num_heads, " heads, got shape ", packed.sizes());
   const DType dtype = op.type_of(packed);
   const int64_t size = packed.size(2) / (3 * num_heads);
-  if (is_floating(dtype) && dropout_p < 1 &&
-      is_plain_mask(attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)})) {
-    const AttentionRule rule{
-        .scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p, .causal = false, .random = {}};
-    return apply<PackedAttention>(op, packed, detail::unwrap(attn_mask), num_heads, rule);
+  const auto mask = plain_mask(op, attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)});
+  if (is_floating(dtype) && dropout_p < 1 && mask) {
+    const AttentionRule rule{.scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p};
+    return apply<PackedAttention>(op, packed, *mask, num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);
   return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p).transpose(1, 2).flatten(2);

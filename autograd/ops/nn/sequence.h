@@ -22,7 +22,7 @@ const Tensor& embedding_renorm_(const Tensor& weight, const Tensor& indices, dou
 /// softmax(scale q kᵀ + mask) v, with dropout of the weights (https://arxiv.org/abs/1706.03762): q (…, L, E), k (…, S,
 /// E), v (…, S, Ev), result (…, L, Ev). The leading dimensions broadcast. attn_mask broadcasts to (…, L, S): a boolean
 /// mask excludes the pairs where it is false, a floating mask is added. With is_causal, query i sees only keys 0 … i,
-/// and attn_mask must be undefined. scale is 1 / sqrt(E) unless given. A row in which all keys are excluded is NaN.
+/// and attn_mask must be undefined. scale is 1 / sqrt(E) unless given. A row in which all keys are excluded is 0.
 Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
                                     std::optional<double> scale = {}, Loc where = Loc::current());

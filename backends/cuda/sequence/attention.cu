@@ -250,7 +250,7 @@ __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) {
       C& score = block.matrix(0, r)[key];
-      score = ::exp(score - largest[r]), sum[r] += score;
+      score = ::exp(score - (largest[r] == -INFINITY ? 0 : largest[r])), sum[r] += score;
     }
   warp_reduce_all(sum, Add());
   for (int key = block.lane(); key < block.pitch; key += 32)
@@ -258,7 +258,7 @@ __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
     for (int r = 0; r < kWarpRows; ++r) {
       C& power = block.matrix(0, r)[key];
       const int row = block.row(r);
-      C weight = key < sizes.keys ? power / sum[r] : C(0);
+      C weight = key < sizes.keys && sum[r] != 0 ? power / sum[r] : C(0);  // the sum of a row without keys is 0
       if (key < sizes.keys && row < sizes.queries) {
         const int64_t at = (static_cast<int64_t>(block.head_number) * sizes.queries + row) * sizes.keys + key;
         weights[at] = static_cast<T>(weight);

@@ -39,6 +39,7 @@ class AttentionOperands final : public CudaOperands {
   }
 
   void fill() override {
+    cuda::set_matmul_allow_tf32(problem_.tf32);
     fill_uniformly({&q_, &k_, &v_, &dy_});
     attend();
   }
@@ -72,8 +73,7 @@ class AttentionOperands final : public CudaOperands {
   AttentionRule rule() const {
     return {.scale = 1 / std::sqrt(static_cast<double>(problem_.q[3])),
             .dropout = problem_.dropout ? 0.1 : 0,
-            .causal = problem_.masked,
-            .random = {}};
+            .causal = problem_.masked};
   }
   void attend() {
     backend("cuda").attention({.q = view(q_),

@@ -321,7 +321,11 @@ void Exporter::attention() {
     scores =
         dtype("mask") == DType::boolean ? node("Where", {mask, scores, number(nothing)}) : node("Add", {scores, mask});
   }
-  const std::string weights = node("Softmax", {scores}, {{"axis", -1}});
+  std::string weights = node("Softmax", {scores}, {{"axis", -1}});
+  if (has("mask")) {  // rows without keys
+    const std::string is_empty = node("Equal", {reduced("ReduceMax", scores, {3}), number(nothing)});
+    weights = node("Where", {is_empty, number(0), weights});
+  }
   write("weights", weights);
   write("y", node("MatMul", {weights, read("v")}));
 }

@@ -38,8 +38,8 @@ struct WordNet : nn::Module {
   }
 };
 
-/// Position vectors, two encoder layers (the first one with an autoregressive mask), and causal attention. The input
-/// has shape (N, L, F).
+/// Position vectors, two encoder layers (the first one with an autoregressive mask), causal attention, and attention in
+/// which the second query sees no key. The input has shape (N, L, F).
 struct Transformer : nn::Module {
   Tensor positions = register_parameter("positions", randn({6, 16}) * 0.1);
   nn::TransformerEncoderLayer first = register_module(
@@ -48,12 +48,15 @@ struct Transformer : nn::Module {
       "second",
       nn::TransformerEncoderLayer(nn::TransformerEncoderLayerOptions(16, 2).dim_feedforward(24).activation(kGELU)));
   nn::Linear fc = register_module("fc", nn::Linear(16, 10));
-  Tensor mask = (ones({6, 6}).tril() - 1) * 1e9;  // not a parameter, but a constant of the model
+  // Not parameters, but constants of the model.
+  Tensor mask = (ones({6, 6}).tril() - 1) * 1e9, seen = arange(6, kLong).ne(1).unsqueeze(1).expand({6, 6});
 
   Tensor forward(const Tensor& x) {
     const Tensor sequence = (x + positions).transpose(0, 1);  // (L, N, F)
     const Tensor heads = second(first(sequence, mask)).transpose(0, 1).unsqueeze(1);
-    return fc(scaled_dot_product_attention(heads, heads, heads, {}, 0, true).squeeze(1).select(1, 4));
+    const Tensor causal = scaled_dot_product_attention(heads, heads, heads, {}, 0, true);
+    const Tensor masked = scaled_dot_product_attention(heads, heads, heads, seen);
+    return fc((causal.select(2, 4) + masked.slice(2, 0, 2).sum(2)).squeeze(1));
   }
 };
 

@@ -111,11 +111,17 @@ TEST_CASE("self_attention of a packed tensor equals attention of its parts") {
   const Tensor packed = random({kQueries, kImages, 3 * kHeads * kSize});
   for (const Tensor& p : {packed.transpose(0, 1), packed}) {
     const TensorList parts = parts_of(p, kHeads);
-    const Tensor ours = self_attention(p, kHeads);
-    const Tensor wanted = composed(parts[0], parts[1], parts[2], {}).transpose(1, 2).flatten(2);
-    CHECK(ours.allclose(wanted, 1e-12, 1e-12));
-    check_same(derivatives(ours, {packed}), derivatives(wanted, {packed}));
+    for (const bool causal : {false, true}) {
+      const Tensor later = causal ? full({p.size(1), p.size(1)}, -INFINITY, kDouble).triu(1) : Tensor();
+      const Tensor ours = self_attention(p, kHeads, {}, 0, causal);
+      const Tensor wanted = composed(parts[0], parts[1], parts[2], later).transpose(1, 2).flatten(2);
+      CHECK(ours.allclose(wanted, 1e-12, 1e-12));
+      check_same(derivatives(ours, {packed}), derivatives(wanted, {packed}));
+    }
   }
+  const Tensor all = ones({kQueries, kQueries}, kBool);
+  CHECK_THROWS_WITH(self_attention(packed.transpose(0, 1), kHeads, all, 0, true),
+                    test::contains("[scaled_dot_product_attention] is_causal already is a mask"));
   CHECK_THROWS_AS(self_attention(packed, 4), ShapeError);
   CHECK_THROWS_AS(self_attention(packed[0], kHeads), ShapeError);
 }

@@ -244,19 +244,21 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
   return matmul(weights, value);
 }
 
-Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask, double dropout_p, Loc where) {
+Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask, double dropout_p,
+                      bool is_causal, Loc where) {
   OpScope op("scaled_dot_product_attention", where);
   GRADUS_CHECK(packed.dim() == 3 && num_heads > 0 && packed.size(2) % (3 * num_heads) == 0, ShapeError,
                "packed must be (N, L, 3 H E) for H = ", num_heads, " heads, got shape ", packed.sizes());
   const DType dtype = op.type_of(packed);
-  const int64_t size = packed.size(2) / (3 * num_heads);
+  const double size = static_cast<double>(packed.size(2)) / static_cast<double>(3 * num_heads);
   const auto mask = plain_mask(op, attn_mask, dtype, {packed.size(0), num_heads, packed.size(1), packed.size(1)});
-  if (is_floating(dtype) && dropout_p < 1 && mask) {
-    const AttentionRule rule{.scale = 1 / std::sqrt(static_cast<double>(size)), .dropout = dropout_p};
+  if (is_floating(dtype) && dropout_p < 1 && mask && !(is_causal && attn_mask.defined())) {
+    const AttentionRule rule{.scale = 1 / std::sqrt(size), .dropout = dropout_p, .causal = is_causal};
     return apply<PackedAttention>(op, packed, *mask, num_heads, rule);
   }
   const Parts<Tensor> parts(packed, num_heads);
-  return scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p).transpose(1, 2).flatten(2);
+  const Tensor y = scaled_dot_product_attention(parts.q, parts.k, parts.v, attn_mask, dropout_p, is_causal);
+  return y.transpose(1, 2).flatten(2);
 }
 
 // ---- Recurrent layers ----

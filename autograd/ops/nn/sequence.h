@@ -27,9 +27,9 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const Tensor& attn_mask = {}, double dropout_p = 0, bool is_causal = false,
                                     std::optional<double> scale = {}, Loc where = Loc::current());
 /// Self-attention of a sequence, from queries, keys and values packed side by side: packed (N, L, 3 H E) for H heads,
-/// result (N, L, H E).
+/// result (N, L, H E). The other arguments are those of scaled_dot_product_attention.
 Tensor self_attention(const Tensor& packed, int64_t num_heads, const Tensor& attn_mask = {}, double dropout_p = 0,
-                      Loc where = Loc::current());
+                      bool is_causal = false, Loc where = Loc::current());
 
 /// The weights of a recurrent layer in one direction, whose cell has G gates: w_ih (G H, I), w_hh (G H, P), biases
 /// (G H), both defined or both undefined, and for an LSTM w_hr (P, H), which projects the outputs; without it, P = H.

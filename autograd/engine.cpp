@@ -196,10 +196,11 @@ class BackwardPass {
       return;
     }
     Grads gradients;
+    const bool checks = AnomalyGuard::is_enabled();
+    std::string before;  // the anomaly found in what backward reads
     if (!nothing || node->handles_undefined()) {
       EventScope event(node->name());
-      const bool checks = AnomalyGuard::is_enabled();
-      const std::string before = checks ? detail::anomaly_before_backward(*node, dys, state.addend) : "";
+      if (checks) before = detail::anomaly_before_backward(*node, dys, state.addend);
       if (node->backward_in_float32())
         for (Tensor& dy : dys) dy = widened(dy);
       given_ = &dys;
@@ -207,9 +208,6 @@ class BackwardPass {
       gradients = addend.defined() ? dynamic_cast<BackwardOfSum&>(*node).backward_of_sum(dys[0], addend)
                                    : node->backward_all(dys);
       given_ = nullptr;
-      for (size_t i = 0; checks && i < std::min(gradients.size(), node->edges().size()); ++i)
-        if (gradients[i].defined() && node->edges()[i].node && states_[node->edges()[i].node.get()].wanted)
-          detail::check_gradient(*node, gradients[i].array(), before);
       if (!keep_graph_) node->release_saved();
     }
     GRADUS_CHECK(gradients.size() <= node->edges().size(), AutogradError, node->name(), " returned ", gradients.size(),
@@ -222,6 +220,7 @@ class BackwardPass {
       Tensor gradient = std::move(gradients[i]);
       NodeState& next = states_[edge.node.get()];
       if (gradient.defined() && next.wanted) {
+        if (checks) detail::check_gradient(*node, gradient.array(), before);
         if (!stays_half(next, gradient)) gradient = fitting(*edge.node, edge.input, std::move(gradient), node->name());
         deliver(next, edge.input, std::move(gradient));
       }

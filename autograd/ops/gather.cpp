@@ -166,10 +166,9 @@ Tensor take_along_dim(const Tensor& x, const Tensor& indices, std::optional<int6
                "x and indices must have the same number of dimensions, got shapes ", x.sizes(), " and ",
                indices.sizes());
   Shape from = x.sizes(), to = indices.sizes();
-  from[axis] = to[axis] = 1;
-  const Shape shape = broadcast_shapes(from, to);
-  from = to = shape;
-  from[axis] = x.sizes()[axis], to[axis] = indices.sizes()[axis];
+  from[axis] = to[axis];
+  from = to = broadcast_shapes(from, to);
+  from[axis] = x.sizes()[axis];
   return x.expand(from).gather(axis, indices.expand(to));
 }
 

@@ -56,8 +56,7 @@ struct Proposals {
       if (call.backward || call.op != "relu" || call.inputs.size() != 1) continue;
       const std::string& before = explanation.calls[call.inputs[0]].name;
       double seconds = call.seconds;
-      for (size_t k = i + 1; k < explanation.calls.size(); ++k) {
-        const Explanation::Call& later = explanation.calls[k];
+      for (const Explanation::Call& later : explanation.calls) {
         const bool reads = std::ranges::find(later.inputs, i) != later.inputs.end();
         if (later.name == "unary_backward" && reads) seconds += later.seconds;
       }

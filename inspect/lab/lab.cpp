@@ -177,8 +177,9 @@ struct Texts {
   size_t bytes = 0;
 };
 
-constexpr size_t kMostNumbers = 4 << 20;  // when the texts have this many bytes, elements are left out
-constexpr size_t kMostOperands = 24;      // maximum number of a call's operands that the page shows
+constexpr size_t kMostNumbers = 4 << 20;       // when the texts have this many bytes, elements are left out
+constexpr size_t kMostOperands = 24;           // maximum number of a call's operands that the page shows
+constexpr size_t kMostUnusedBlocks = 1 << 16;  // blocks from this number on are left out if no row shows a later one
 
 std::string type_of(DType dtype, const Shape& shape) { return std::string(name(dtype)) + " " + to_string(shape); }
 
@@ -216,7 +217,7 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
       blocks_used = std::max(blocks_used, one.block + 1), bytes += 64;
     }
   }
-  blocks_used = std::min(recording.blocks.size(), std::max(blocks_used, kMostBytes / 40));
+  blocks_used = std::min(recording.blocks.size(), std::max(blocks_used, kMostUnusedBlocks));
   for (size_t i = 0; i < blocks_used; ++i) {
     const LabRecording::Block& block = recording.blocks[i];
     blocks.push_back({texts(block.name), texts(block.made_by), texts(block.until), block.bytes, block.from, block.to});

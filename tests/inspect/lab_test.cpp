@@ -312,6 +312,19 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
   for (size_t i = 0; i < rows.calls.size(); ++i) rows.explanation.calls[i].name = std::to_string(10'000 + i);
   CHECK(Page(rows).data["calls"].size() == 15'680);  // and a new text as four bytes more than it has
 
+  // All blocks up to the last one that a row shows, and at least the first 65,536.
+  const auto blocks_of = [](size_t count, size_t operand, size_t saved) {
+    LabRecording blocks = made_recording(1);
+    blocks.blocks.resize(count);
+    blocks.calls[0].operands = {{"x", operand, DType::f32, {2}, false, ""}, {"y", 1, DType::f32, {2}, true, ""}};
+    blocks.saved = {{0, saved, {2}, "exp", 0}, {0, 1, {2}, "exp", 0}};
+    return Page(blocks).data["blocks"].size();
+  };
+  CHECK(blocks_of(10, 5, 7) == 10);
+  CHECK(blocks_of(65'540, 5, 7) == 65'536);
+  CHECK(blocks_of(65'550, 65'540, 7) == 65'541);
+  CHECK(blocks_of(65'550, 5, 65'542) == 65'543);
+
   LabRecording boxes = made_recording(1001);
   for (size_t i = 0; i < 1001; ++i) boxes.explanation.calls[i].op = "op" + std::to_string(i);
   const Page undrawn(boxes);

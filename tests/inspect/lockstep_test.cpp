@@ -340,6 +340,25 @@ TEST_CASE("a mismatch names its call, and is saved as arrays", "[lockstep]") {
   }
 }
 
+TEST_CASE("a mismatch says whether any operand that the call reads holds a NaN or inf", "[lockstep]") {
+  const Tensor x = ones({2}, kDouble);
+  graph::Recorder recorder;
+  const Tensor y = x.neg();
+  graph::Executor executor(recorder.finish());
+  executor.for_each_call([&](graph::Call& call) {
+    REQUIRE(call.operands.size() == 2);
+    for (const size_t read : {0, 1})
+      for (const size_t broken : {0, 1})
+        for (const double value : {double{NAN}, -double{INFINITY}}) {
+          std::vector<Array> inputs = {x.array(), x.array()};
+          inputs[broken] = tensor({1.0, value}, kDouble).array();
+          call.operands[read].is_written = false, call.operands[1 - read].is_written = true;
+          const graph::Mismatch found{&call, 0, 1, 0, inputs, x.array(), x.array()};
+          CHECK(found.str().ends_with("; its inputs hold a NaN or inf") == (read == broken));
+        }
+  });
+}
+
 TEST_CASE("lockstep reads operands with negative strides", "[lockstep]") {
   const Tensor x = tensor({1.0f, 2.0f, 3.0f});
   graph::Recorder recorder;

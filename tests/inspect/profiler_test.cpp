@@ -401,7 +401,7 @@ TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]")
     if (event["name"] == "thread_name") CHECK(event["args"]["name"] == "thread 1");
   }
   REQUIRE(spans.size() == 11);
-  const double offset = spans[0]["ts"].get<double>() - 1e6 * events.list[0].start;
+  const double offset = spans[0]["ts"].get<double>() - 1e6 * events.list[0].start, end = 1e6 * profiler.seconds();
   const std::vector<std::string> modules = {"net.0", "net.0", "net.0", "net.0", "net.0", "net.0",
                                             "net.0", "net.1", "net.1", "",      ""};
   for (size_t i = 0; i < spans.size(); ++i) {
@@ -411,6 +411,7 @@ TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]")
     CHECK(spans[i]["name"] == event.name);
     CHECK(spans[i]["cat"] == (is_kernel ? "kernel" : "operator"));
     CHECK(spans[i]["tid"] == 1);
+    CHECK((spans[i]["ts"] >= 0 && spans[i]["ts"].get<double>() + spans[i]["dur"].get<double>() <= end + 0.002));
     CHECK(std::abs(spans[i]["ts"].get<double>() - offset - 1e6 * event.start) < 0.002);
     CHECK(std::abs(spans[i]["dur"].get<double>() - 1e6 * event.seconds) < 0.001);
     CHECK(spans[i]["args"]["module"] == modules[i]);
@@ -425,6 +426,10 @@ TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]")
   for (size_t i = 0; i < points.size(); ++i) {
     CHECK(points[i]["args"]["allocated"] == timeline[i].bytes);
     CHECK(std::abs(points[i]["ts"].get<double>() - 1e6 * timeline[i].seconds) < 0.001);
+    CHECK(std::ranges::any_of(events.list, [&](const ObservedEvent& event) {  // an event begins or ends there
+      const double begin = offset + 1e6 * event.start, at = 1e6 * timeline[i].seconds;
+      return std::abs(at - begin) < 0.003 || std::abs(at - begin - 1e6 * event.seconds) < 0.003;
+    }));
   }
   CHECK(trace["otherData"]["events_left_out"] == 0);
   CHECK(short_of_space.memory_timeline().size() == 2);

@@ -50,6 +50,8 @@ const WrongCalls autograd_calls("autograd", {
     wrong<AutogradError>("", {"hook", "requires gradients"}, [] { f({2}).register_hook([](const Tensor& g) { return g; }); }).found_outside_of_operators(),
     wrong<AutogradError>("", {"retain_grad"}, [] { f({2}).retain_grad(); }).found_outside_of_operators(),
     wrong<Error>("backward", {"undefined"}, [] { Tensor().backward(); }),
+    wrong<Error>("requires_grad_", {"undefined"}, [] { Tensor().set_requires_grad(false); }),
+    wrong<Error>("", {"undefined"}, [] { Tensor().bind_grad(f({2}).array()); }).found_outside_of_operators(),
 });
 // clang-format on
 

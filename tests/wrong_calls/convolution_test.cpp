@@ -58,6 +58,16 @@ const WrongCalls convolution("convolution", {
     wrong<ShapeError>("conv_transpose2d", {"stride 9223372036854775807"}, [] { conv_transpose2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, INT64_MAX); }),
     wrong<ValueError>("conv_transpose2d", {"padding", "2199023255552"}, [] { conv_transpose2d(f({1, 1, 3, 3}), f({1, 1, 3, 3}), {}, 1, int64_t{1} << 41); }),
     wrong<ShapeError>("conv_transpose1d", {"(3,)"}, [] { conv_transpose1d(f({3}), f({1, 1, 3})); }),
+    wrong<ShapeError>("conv_transpose2d", {"(3, 4, 3, 3)", "3", "groups = 2"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 1, 0, 0, 2); }),
+    wrong<ShapeError>("conv_transpose2d", {"groups = 0"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 1, 0, 0, 0); }),
+    wrong<ValueError>("conv_transpose2d", {"1", "0"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 1, 0, 0, 1, 0); }),
+    wrong<ValueError>("conv_transpose2d", {"negative", "-1"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 1, -1); }),
+    wrong<ValueError>("conv_transpose2d", {"output_padding", "-1"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 1, 0, -1); }),
+    wrong<ValueError>("conv_transpose2d", {"output_padding", "3"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 4, 3, 3}), {}, 2, 0, 3, 1, 3); }),
+    wrong<ShapeError>("conv_transpose2d", {"empty", "2"}, [] { conv_transpose2d(f({1, 1, 4, 2}), f({1, 1, 3, 3}), {}, 1, 2); }),
+    wrong<ShapeError>("conv_transpose1d", {"groups = 2"}, [] { conv_transpose1d(f({1, 3, 5}), f({3, 4, 3}), {}, 1, 0, 0, 2); }),
+    wrong<ShapeError>("conv_transpose1d", {"too large"}, [] { conv_transpose1d(f({1, 1, 2}), f({1, 1, 1}), {}, (int64_t{1} << 40) - 1); }),
+    wrong<ShapeError>("conv_transpose2d", {"weight", "(3, 3, 3)"}, [] { conv_transpose2d(f({1, 3, 5, 5}), f({3, 3, 3})); }),
 });
 // clang-format on
 

@@ -127,6 +127,15 @@ const WrongCalls elementwise("elementwise", {
     wrong<AutogradError>("threshold_", {}, [] { threshold_(leaf(), 0, 1); }),
     wrong<Error>("sin", {"undefined"}, [] { sin(none); }),
     wrong<Error>("silu", {"undefined"}, [] { silu(none); }),
+    wrong<ValueError>("celu_", {"alpha"}, [] { celu_(f({2}), 0); }),
+    wrong<ValueError>("celu", {"alpha"}, [] { celu(f({2}), 0); }),
+    wrong<ValueError>("hardtanh_", {"2", "1"}, [] { hardtanh_(f({2}), 2, 1); }),
+    wrong<ValueError>("rrelu_", {"0.5", "0.25"}, [] { rrelu_(f({2}), 0.5, 0.25); }),
+    wrong<ValueError>("lerp", {"float16"}, [] { lerp(f({2}).to(kHalf), f({2}).to(kHalf), 1e6); }),
+    wrong<ValueError>("addcmul_", {"int64"}, [] { i({2}).addcmul_(i({2}), i({2}), 1e30); }),
+    wrong<DTypeError>("feature_dropout", {"int64"}, [] { feature_dropout(i({2, 3, 4}), 0.5, true); }),
+    wrong<DTypeError>("feature_alpha_dropout", {"int64"}, [] { feature_alpha_dropout(i({2, 3, 4}), 0.5, true); }),
+    wrong<DTypeError>("copy_", {"int64"}, [] { i({2}).copy_(f({2}).requires_grad_()); }),
 });
 // clang-format on
 

@@ -52,6 +52,16 @@ const WrongCalls images("images", {
     wrong<ShapeError>("fold", {"(1, 4, 5)", "2 x 2"}, [] { fold(f({1, 4, 5}), 3, 2); }),
     wrong<ShapeError>("pixel_unshuffle", {"(1, 3, 3, 2)", "2"}, [] { pixel_unshuffle(f({1, 3, 3, 2}), 2); }),
     wrong<ShapeError>("channel_shuffle", {"(1, 3, 2, 2)", "2"}, [] { channel_shuffle(f({1, 3, 2, 2}), 2); }),
+    wrong<ShapeError>("pixel_shuffle", {"(4, 4)"}, [] { pixel_shuffle(f({4, 4}), 2); }),
+    wrong<ShapeError>("pixel_unshuffle", {"(4,)"}, [] { pixel_unshuffle(f({4}), 2); }),
+    wrong<ValueError>("pixel_unshuffle", {"downscale_factor", "0"}, [] { pixel_unshuffle(f({1, 3, 4, 4}), 0); }),
+    wrong<ShapeError>("pixel_unshuffle", {"2 x 3"}, [] { pixel_unshuffle(f({1, 3, 2, 3}), 2); }),
+    wrong<ShapeError>("channel_shuffle", {"(4, 4)"}, [] { channel_shuffle(f({4, 4}), 2); }),
+    wrong<ValueError>("channel_shuffle", {"groups", "0"}, [] { channel_shuffle(f({1, 4, 2}), 0); }),
+    wrong<ShapeError>("fold", {"(4,)"}, [] { fold(f({4}), 3, 2); }),
+    wrong<ShapeError>("fold", {"(1, 1, 4, 4)"}, [] { fold(f({1, 1, 4, 4}), 3, 2); }),
+    wrong<ShapeError>("interpolate", {"scale_factor 1e+13", "too large"}, [] { interpolate(f({1, 1, 2, 2}), {}, std::vector<double>{1e13}); }),
+    wrong<ValueError>("interpolate", {"scale_factor", "inf"}, [] { interpolate(f({1, 1, 2, 2}), {}, std::vector<double>{1, INFINITY}); }),
 });
 // clang-format on
 

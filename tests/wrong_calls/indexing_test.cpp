@@ -119,6 +119,9 @@ const WrongCalls indexing("indexing", {
     wrong<IndexError>("slice", {"-2 to 1", "got 2"}, [] { f({3, 2}).slice(2); }),
     wrong<ValueError>("slice", {"0"}, [] { f({3}).slice(0, 0, 3, 0); }),
     wrong<ValueError>("slice", {"-1"}, [] { f({3}).slice(0, 0, 3, -1); }),
+    wrong<ShapeError>("embedding_renorm_", {"(3,)"}, [] { embedding_renorm_(f({3}), i({1}), 1); }),
+    wrong<DTypeError>("embedding_renorm_", {"float32"}, [] { embedding_renorm_(f({3, 2}), f({1}), 1); }),
+    wrong<ValueError>("meshgrid", {"at least one"}, [] { meshgrid({}); }),
 });
 // clang-format on
 

@@ -75,6 +75,11 @@ const WrongCalls linear_algebra("linear_algebra", {
     wrong<ShapeError>("linear", {"(2, 3, 4)"}, [] { linear(f({2, 4}), f({2, 3, 4})); }),
     wrong<DTypeError>("linear", {"float32", "float64"}, [] { linear(f({2, 3}), ones({4, 3}, kDouble)); }),
     wrong<Error>("linear", {"undefined"}, [] { linear(f({2, 2}), Tensor()); }),
+    wrong<ShapeError>("bmm", {"inner sizes differ", "(2, 3, 4)", "(2, 5, 6)"}, [] { bmm(f({2, 3, 4}), f({2, 5, 6})); }),
+    wrong<ShapeError>("baddbmm", {"inner sizes differ", "(2, 3, 4)", "(2, 5, 6)"}, [] { baddbmm(f({2, 3, 6}), f({2, 3, 4}), f({2, 5, 6})); }),
+    wrong<ValueError>("addmm", {"int64"}, [] { addmm(i({2, 2}), i({2, 2}), i({2, 2}), 1e30); }),
+    wrong<ShapeError>("addmv", {"matrix must have 2 dimensions", "(2,)"}, [] { addmv(f({2}), f({2}), f({2})); }),
+    wrong<ShapeError>("addmv", {"vector must have 1 dimension", "(2, 2)"}, [] { addmv(f({2}), f({2, 2}), f({2, 2})); }),
 });
 // clang-format on
 

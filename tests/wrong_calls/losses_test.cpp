@@ -61,6 +61,11 @@ const WrongCalls losses("losses", {
     wrong<ValueError>("multi_margin_loss", {"3"}, [] { multi_margin_loss(f({2, 3}), i({2}), 3); }),
     wrong<IndexError>("multi_margin_loss", {"-1", "3"}, [] { multi_margin_loss(f({2, 3}), full({2}, -1)); }),
     wrong<ValueError>("gaussian_nll_loss", {"-1"}, [] { gaussian_nll_loss(f({2}), f({2}), -f({2})); }),
+    wrong<DTypeError>("cross_entropy", {"int64 classes", "int32"}, [] { cross_entropy(f({4, 3}), ones({4}, kInt), f({3})); }),
+    wrong<DTypeError>("cross_entropy", {"int64 classes", "float32"}, [] { cross_entropy(f({4, 3}), f({4}), {}, Reduction::mean, -100, 0.1); }),
+    wrong<DTypeError>("nll_loss", {"int64 classes", "int32"}, [] { nll_loss(f({4, 3}), ones({4}, kInt)); }),
+    wrong<DTypeError>("nll_loss", {"int64 classes", "uint8"}, [] { nll_loss(f({4, 3}), ones({4}, kByte), f({3})); }),
+    wrong<DTypeError>("multi_margin_loss", {"int64"}, [] { multi_margin_loss(i({2, 3}), i({2})); }),
 });
 // clang-format on
 

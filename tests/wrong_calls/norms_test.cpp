@@ -54,6 +54,11 @@ const WrongCalls norms("norms", {
     wrong<ShapeError>("local_response_norm", {"(2, 6)"}, [] { local_response_norm(f({2, 6}), 3); }),
     wrong<ValueError>("normalize", {"p", "0"}, [] { normalize(f({2, 6}), 0); }),
     wrong<IndexError>("normalize", {"-2 to 1", "got 2"}, [] { normalize(f({2, 6}), 2, 2); }),
+    wrong<DTypeError>("batch_norm", {"running statistics", "int64"}, [] { batch_norm(f({2, 3}), i({3}), f({3})); }),
+    wrong<DTypeError>("batch_norm", {"running statistics", "int64"}, [] { batch_norm(f({2, 3}), f({3}), i({3}), {}, {}, true); }),
+    wrong<DTypeError>("instance_norm", {"running statistics", "int64"}, [] { instance_norm(f({2, 3, 4}), i({3}), i({3})); }),
+    wrong<DTypeError>("normalize", {"int64"}, [] { normalize(i({2, 3})); }),
+    wrong<DTypeError>("local_response_norm", {"int64"}, [] { local_response_norm(i({2, 3, 4}), 2); }),
 });
 // clang-format on
 

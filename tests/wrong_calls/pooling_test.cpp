@@ -41,6 +41,18 @@ const WrongCalls pooling("pooling", {
     wrong<ShapeError>("avg_pool2d", {"4611686018427387904"}, [] { avg_pool2d(f({0, 1, int64_t{1} << 62, 1}), 3, 1, 1); }),
     wrong<ShapeError>("max_pool2d", {"2147483647"}, [] { max_pool2d(f({1, 1, 3, 3}), INT32_MAX, 1, INT32_MAX / 2); }),
     wrong<ShapeError>("adaptive_max_pool2d", {"(4, 4)"}, [] { adaptive_max_pool2d(f({4, 4}), 2); }),
+    wrong<ShapeError>("adaptive_avg_pool2d", {"too long"}, [] { adaptive_avg_pool2d(f({1, 1, 2, 2}), {int64_t{1} << 40, 1}); }),
+    wrong<ShapeError>("adaptive_avg_pool2d", {"too long"}, [] { adaptive_avg_pool2d(f({1, 1, 2, 2}), {1, int64_t{1} << 40}); }),
+    wrong<ValueError>("adaptive_max_pool2d", {"(-1, 2)"}, [] { adaptive_max_pool2d(f({1, 1, 4, 4}), {-1, 2}); }),
+    wrong<ValueError>("adaptive_max_pool2d", {"(2, -1)"}, [] { adaptive_max_pool2d(f({1, 1, 4, 4}), {2, -1}); }),
+    wrong<ShapeError>("adaptive_max_pool2d", {"no pixels", "(1, 2, 0, 3)"}, [] { adaptive_max_pool2d(f({1, 2, 0, 3}), 1); }),
+    wrong<ShapeError>("adaptive_max_pool2d", {"no pixels", "(1, 2, 3, 0)"}, [] { adaptive_max_pool2d(f({1, 2, 3, 0}), 1); }),
+    wrong<ShapeError>("adaptive_avg_pool2d", {"no pixels", "(1, 2, 3, 0)"}, [] { adaptive_avg_pool2d(f({1, 2, 3, 0}), {1, 2}); }),
+    wrong<ShapeError>("adaptive_avg_pool2d", {"no pixels", "(1, 2, 3, 0)"}, [] { adaptive_avg_pool2d(f({1, 2, 3, 0}), {2, 1}); }),
+    wrong<ShapeError>("adaptive_avg_pool1d", {"no pixels", "(1, 2, 0)"}, [] { adaptive_avg_pool1d(f({1, 2, 0}), 2); }),
+    wrong<ShapeError>("adaptive_max_pool1d", {"no pixels", "(1, 2, 0)"}, [] { adaptive_max_pool1d(f({1, 2, 0}), 1); }),
+    wrong<DTypeError>("adaptive_max_pool2d", {"int64"}, [] { adaptive_max_pool2d(i({1, 1, 4, 4}), 2); }),
+    wrong<ShapeError>("adaptive_max_pool1d", {"(2, 2, 2, 2)"}, [] { adaptive_max_pool1d(f({2, 2, 2, 2}), 1); }),
 });
 // clang-format on
 

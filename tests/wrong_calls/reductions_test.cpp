@@ -90,6 +90,10 @@ const WrongCalls reductions("reductions", {
     wrong<Error>("unique", {"undefined"}, [] { _unique2(none); }),
     wrong<ShapeError>("unique_dim", {"dimension 0", "(3, 0)"}, [] { unique_dim(f({3, 0}), 0); }),
     wrong<IndexError>("unique_dim", {"2"}, [] { unique_dim(f({3, 2}), 2); }),
+    wrong<ShapeError>("unique_dim", {"a scalar"}, [] { unique_dim(f({}), 0); }),
+    wrong<DTypeError>("norm", {"int64"}, [] { norm(i({2})); }),
+    wrong<DTypeError>("norm", {"int64"}, [] { norm(i({2}), 1); }),
+    wrong<DTypeError>("norm", {"int64"}, [] { norm(i({2}), INFINITY); }),
 });
 // clang-format on
 

@@ -92,6 +92,13 @@ const WrongCalls shapes("shapes", {
     wrong<ShapeError>("flatten", {"1", "0", "(3, 2)"}, [] { f({3, 2}).flatten(1, 0); }),
     wrong<IndexError>("squeeze", {"2"}, [] { f({2, 1}).squeeze(2); }),
     wrong<IndexError>("squeeze_", {"2"}, [] { f({2, 1}).squeeze_(2); }),
+    wrong<ShapeError>("flipud", {"a scalar"}, [] { flipud(f({})); }),
+    wrong<ShapeError>("fliplr", {"(3,)"}, [] { fliplr(f({3})); }),
+    wrong<AutogradError>("as_strided", {"element 1", "element 2"}, [] { f({6}).requires_grad_().slice(0, 2, 6).as_strided({2}, {1}, 1); }),
+    wrong<ValueError>("cat", {"at least one"}, [] { cat({}); }),
+    wrong<ValueError>("stack", {"at least one"}, [] { stack({}); }),
+    wrong<ShapeError>("unflatten", {"()", "(1,)"}, [] { f({}).unflatten(0, {1}); }),
+    wrong<ShapeError>("unflatten", {"(4,)"}, [] { f({4}).unflatten(0, {}); }),
 });
 // clang-format on
 

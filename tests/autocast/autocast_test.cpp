@@ -88,6 +88,15 @@ TEST_CASE("autocast adds a residual of another type as PyTorch's three operators
   CHECK(fused(residual.to(kBFloat16)).dtype() == kBFloat16);
 }
 
+TEST_CASE("autocast on the cpu widens the types of index_copy, but not those of index_put") {
+  const Tensor half = rand({3}).to(kBFloat16), wide = rand({3}), places = tensor({2, 0, 1});
+  const Autocast autocast(kCPU);
+  CHECK_THROWS_AS(index_put(half, {places}, wide), DTypeError);
+  CHECK_THROWS_AS(index_put(wide, {places}, half), DTypeError);
+  CHECK(index_copy(half, 0, places, wide).dtype() == kFloat);
+  CHECK(index_copy(wide, 0, places, half).dtype() == kFloat);
+}
+
 TEST_CASE("autocast to another type is an error") {
   CHECK_THROWS_AS(Autocast(kCPU, kFloat), DTypeError);
   CHECK_THROWS_WITH(Autocast(kCPU, kDouble), contains("float16 or bfloat16") && contains("float64"));

@@ -4,6 +4,7 @@
 
 #include <gradus/autograd/mixed_precision/half_copy.h>
 #include <gradus/core/runtime/observer.h>
+#include <gradus/core/runtime/recorded_memory.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
@@ -268,6 +269,50 @@ TEST_CASE("half copies: recorded steps read them, with the bits of conversions")
   }
 }
 
+TEST_CASE("half copies: a recording without RecordedHalfCopies reads none, so that each replay has its weights") {
+  const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+  Trained trained;
+  trained.step(x), trained.step(x);
+  CHECK(trained.conversions() == 0);
+  const NoGradGuard no_grad;
+  const Tensor y = empty({4, 4}, kBFloat16);
+  graph::Recorder recorder;
+  CHECK(trained.conversions() == Trained::kCast);
+  y.copy_(trained.forward(x));
+  graph::Executor replays(recorder.finish());
+  for (const Tensor& parameter : trained.net->parameters()) parameter.mul_(2);
+  replays.run();
+  trained.copies = false;
+  CHECK(y.equal(trained.forward(x)));
+}
+
+TEST_CASE("half copies: those of a recorded step are the ones that it read") {
+  const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+  Trained trained;
+  const TensorList parameters = trained.net->parameters();
+  trained.step(x), trained.step(x);
+  int64_t bytes = 0;  // of the copies of the conv's and the linear layers' parameters
+  for (const size_t i : {0, 1, 4, 5, 6, 7}) bytes += counted_bytes(2 * parameters[i].numel(), DeviceType::cpu);
+  const auto bytes_read = [](amp::detail::RecordedHalfCopies copies, Trained* reader) {
+    {
+      const graph::Recorder recorder;
+      if (reader) CHECK(reader->conversions() == 0);
+    }
+    copies.end_recording();
+    return copies.bytes();
+  };
+  CHECK(bytes_read(amp::detail::RecordedHalfCopies(parameters), &trained) == bytes);
+  CHECK(bytes_read(amp::detail::RecordedHalfCopies(parameters), nullptr) == 0);
+
+  // A step that is recorded for its memory plan has copies of all float32 parameters before its optimizer wrote any.
+  Trained fresh;
+  TensorList planned = fresh.net->parameters();
+  planned.push_back(ones({2}, kDouble));
+  CHECK(fresh.conversions() == Trained::kCast);
+  CHECK(bytes_read(amp::detail::RecordedHalfCopies(planned, kBFloat16), &fresh) == bytes);
+  CHECK_FALSE(has_half_copy(planned.back()));
+}
+
 TEST_CASE("half copies: steps recorded before there was one leave none behind") {
   Trained trained;
   const Tensor x = rand({4, 3, 6, 6});
@@ -335,12 +380,30 @@ TEST_CASE("half gradients: the optimizer reads them as backward made them") {
   for (const Tensor& parameter : trained.net->parameters())
     halves += amp::detail::has_half_gradient(*parameter.impl()->meta);
   CHECK(halves == Trained::kCast);
+  CHECK(has_half_copy(trained.net->parameters()[0]));
   const Tensor weight = trained.net->parameters()[0];
   CHECK(weight.grad().dtype() == kFloat);
   CHECK(weight.grad().strides() == weight.strides());
   CHECK_FALSE(amp::detail::has_half_gradient(*weight.impl()->meta));
   trained.optimizer.zero_grad();
   for (const Tensor& parameter : trained.net->parameters()) CHECK_FALSE(parameter.grad().defined());
+}
+
+TEST_CASE("half gradients: those of several casts of a parameter are added in float32") {
+  const auto gradient = [](bool copies) {
+    Trained trained{.copies = copies};
+    const Tensor x = rand({4, 3, 6, 6}).to(kBFloat16);
+    trained.step(x), trained.step(x);
+    trained.optimizer.zero_grad();
+    (trained.loss_of(x) + trained.loss_of(x * 2)).backward();  // in two regions of autocast
+    TensorList gradients;
+    for (const Tensor& parameter : trained.net->parameters()) gradients.push_back(parameter.grad());
+    return gradients;
+  };
+  manual_seed(8);
+  const TensorList with = gradient(true);
+  manual_seed(8);
+  check_equal(with, gradient(false));
 }
 
 TEST_CASE("half gradients: recordings take none of before, and a recorded step that adds to one adds at each run") {

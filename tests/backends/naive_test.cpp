@@ -342,7 +342,7 @@ TEST_CASE("naive writes the gradients of normalisation's parameters to arrays of
   CHECK(values(wide)[1] == 0);
 }
 
-TEST_CASE("naive writes classes, losses and permutations to arrays of any strides") {
+TEST_CASE("naive writes classes, losses and permutations to arrays of any strides, unless it skips loops") {
   Maker make(71);
   const auto check = [&](const char* what, const Shape& shape, DType dtype, auto write) {
     const Array dense = Array::empty(shape, dtype);
@@ -352,6 +352,12 @@ TEST_CASE("naive writes classes, losses and permutations to arrays of any stride
       const Array y = make(shape, dtype, layout);
       write(y);
       CHECK(values(y) == values(dense));
+      naive().fill(y, 7);
+      {
+        const SkipChunksGuard skips;
+        write(y);
+      }
+      CHECK(values(y) == std::vector<double>(static_cast<size_t>(y.numel()), 7));
     }
   };
   const Array x = make({4, 5}, DType::f64), target = array_of({4}, {3, 0, 4, 1}, DType::i64),
@@ -368,4 +374,7 @@ TEST_CASE("naive writes classes, losses and permutations to arrays of any stride
                            .weight_sum = count});
   });
   check("randperm", {9}, DType::i64, [&](const Array& y) { naive().randperm(y, {1, 1, nullptr}); });
+  check("arange", {9}, DType::f64, [&](const Array& y) { naive().arange(y, 3, 2); });
+  check("binary", {4, 5}, DType::f64, [&](const Array& y) { naive().binary(BinaryOp::mul, x, x, y); });
+  check("matmul", {4, 4}, DType::f64, [&](const Array& y) { naive().matmul(x, x.transpose(0, 1), y, false); });
 }

@@ -209,7 +209,12 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
     const auto grows = [](const TensorList& v) {
       return v[0][0].item<double>() > 0.5 ? TensorList{v[0], v[0]} : TensorList{v[0]};
     };
-    CHECK_THROWS_AS(autograd::gradcheck(grows, x), AutogradError);
+    CHECK_THROWS_WITH(autograd::gradcheck(grows, x), contains("returns 1 floating results, but 2 after an input"));
+    const auto widens = [](const TensorList& v) {
+      return TensorList{v[0].sum(), v[0][0].item<double>() > 0.5 ? v[0].reshape({2, 1}) : v[0]};
+    };
+    const TensorList z = {x[0].detach().clone().fill_(0.5).requires_grad_()};
+    CHECK_THROWS_WITH(autograd::gradcheck(widens, z), contains("result 1 has shape (2,), but (2, 1) after an input"));
   }
   SECTION("float32 inputs are refused") {
     CHECK_THROWS_AS(
@@ -268,6 +273,20 @@ TEST_CASE("a dumped graph has a box for each node with its layer and what it sav
         "  n1 -> n0 [label=\"(2,)\"];\n"
         "  n2 -> n1 [label=\"(2,)\"];\n"
         "}\n");
+}
+
+TEST_CASE("tensors without elements and larger ones are dumped without numbers") {
+  for (const Shape& shape : {Shape{0}, Shape{3, 3}})
+    CHECK(autograd::graph_to_dot(ones(shape).requires_grad_().sum()) ==
+          "digraph autograd {\n  rankdir=BT;\n  node [shape=box, fontname=\"monospace\"];\n"
+          "  n0 [label=\"Sum\"];\n"
+          "  n1 [label=\"AccumulateGrad\\nfloat32" +
+              to_string(shape) +
+              "\", style=filled, fillcolor=lightblue];\n"
+              "  n1 -> n0 [label=\"" +
+              to_string(shape) +
+              "\"];\n"
+              "}\n");
 }
 
 TEST_CASE("the leaves of a graph include those of recomputed parts, each once") {

@@ -1,7 +1,11 @@
 // The engine: graphs of various shapes, repeated passes, second derivatives, very long chains.
 #include <cmath>
 
+#include <functional>
+
 #include <gradus/autograd/autograd.h>
+#include <gradus/autograd/op_scope.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
 
@@ -77,6 +81,45 @@ TEST_CASE("backward without a graph is an error") {
   CHECK_THROWS_AS(autograd::backward({x.sum()}, {Tensor(), Tensor()}), ValueError);
   (x * x).backward(numbers({10, 100}));
   CHECK(x.grad().equal(numbers({20, 400})));
+}
+
+namespace {
+
+/// y = x, with a backward that returns what `gradients` makes of dy.
+struct Identity final : Node {
+  std::function<Grads(const Tensor&)> gradients;
+  Array forward(const Array& x, std::function<Grads(const Tensor&)> of_dy) {
+    gradients = std::move(of_dy);
+    return ops::clone(x);
+  }
+  Grads backward(const Tensor& dy) override { return gradients(dy); }
+};
+
+}  // namespace
+
+TEST_CASE("a gradient must fit its tensor: as it is, or summed over dimensions in which the tensor has size 1") {
+  const Tensor x = ones({2, 1, 3}, dtype(kDouble).requires_grad(true));
+  const auto gradient = [&](const std::function<Grads(const Tensor&)>& of_dy) {
+    OpScope op("identity", Loc{});
+    return autograd::grad({apply<Identity>(op, x, of_dy).sum()}, {x})[0];
+  };
+  const auto with_shape = [](const Shape& shape) {
+    return [shape](const Tensor&) { return Grads{ones(shape, kDouble)}; };
+  };
+  for (const auto& [shape, sum] : {std::pair<Shape, double>{{2, 1, 3}, 1}, {{2, 4, 3}, 4}, {{5, 2, 4, 3}, 20}}) {
+    CHECK(gradient(with_shape(shape)).equal(full({2, 1, 3}, sum, kDouble)));
+    CHECK(gradient([shape = shape](const Tensor&) { return Grads{ones(shape)}; }).dtype() == kDouble);
+  }
+  for (const Shape& shape : {Shape{}, Shape{3}, Shape{1, 3}, Shape{1, 1, 3}, Shape{2, 1, 1}, Shape{2, 2, 1, 3, 1}})
+    CHECK_THROWS_WITH(gradient(with_shape(shape)), contains("Identity returned a gradient of shape " +
+                                                            to_string(shape) + ", expected shape (2, 1, 3)"));
+  CHECK_THROWS_WITH(gradient([](const Tensor& dy) {
+                      return Grads{dy, Tensor()};
+                    }),
+                    contains("Identity returned 2 gradients for 1 inputs"));
+  const Tensor y = x * 2;
+  y.register_hook([](const Tensor&) { return ones({2, 2, 2}, kDouble); });
+  CHECK_THROWS_WITH(y.sum().backward(), contains("a hook on its output returned a gradient of shape (2, 2, 2)"));
 }
 
 TEST_CASE("several outputs in one pass") {

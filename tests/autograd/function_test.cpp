@@ -83,6 +83,11 @@ struct WrongCount : autograd::Function<WrongCount> {
   static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
 };
 
+struct GradientOfNumber : autograd::Function<GradientOfNumber> {
+  static Tensor forward(AutogradContext*, const Tensor& x, double factor) { return x * factor; }
+  static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
+};
+
 struct Doubled : autograd::Function<Doubled> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x) {
     x.mul_(2);
@@ -212,7 +217,10 @@ TEST_CASE("missing gradients arrive as zeros unless switched off") {
 
 TEST_CASE("a wrong number of gradients is an error that names the function") {
   const Tensor x = leaf({1, 2});
-  CHECK_THROWS_WITH(WrongCount::apply(x).sum().backward(), contains("WrongCount"));
+  CHECK_THROWS_WITH(WrongCount::apply(x).sum().backward(),
+                    contains("WrongCount::backward returned 2 gradients for 1 arguments"));
+  CHECK_THROWS_WITH(GradientOfNumber::apply(x, 2.0).sum().backward(),
+                    contains("GradientOfNumber::backward returned a gradient for argument 1, which is not a tensor"));
 }
 
 TEST_CASE("a function may write into its argument") {

@@ -168,6 +168,16 @@ TEST_CASE("writing into a view rebases the history of its base") {
     CHECK(x.grad().equal(tensor({{200., 1600.}, {6., 8.}})));
     CHECK(w.grad().equal(numbers({20, 160})));
   }
+  SECTION("of a base whose data begin within a larger array") {
+    const Tensor x = leaf({1, 2, 3}), w = leaf({10, 20}), base(zeros({8}, kDouble).array().slice(0, 3, 6));
+    base.copy_(x);
+    const Tensor first = base.slice(0, 0, 1), v = base.slice(0, 1, 3);
+    v.mul_(w);
+    CHECK(base.detach().equal(numbers({1, 20, 60})));
+    (base * numbers({1, 2, 3}) + first).sum().backward();
+    CHECK(x.grad().equal(numbers({1 + 3, 20, 60})));
+    CHECK(w.grad().equal(numbers({4, 9})));
+  }
   SECTION("the view's own history is updated") {
     const Tensor x = leaf({1, 2, 3}), base = x * 2, v = base.slice(0, 0, 2);
     v.add_(1);
@@ -304,6 +314,8 @@ TEST_CASE("inference tensors cannot be recorded") {
   }
   CHECK(x.equal(tensor({3., 3., 2.})));
   CHECK_THROWS_WITH(x * leaf({1, 2, 3}), contains("InferenceMode"));
+  CHECK_THROWS_WITH(x.add_(1), contains("Inplace update to inference tensor outside InferenceMode"));
+  CHECK_THROWS_WITH(x.slice(0, 0, 2).zero_(), contains("Inplace update to inference tensor"));
   CHECK_THROWS_AS(x.set_requires_grad(true), AutogradError);
   CHECK((x.clone() * leaf({1, 2, 3})).requires_grad());
   CHECK_NOTHROW(x + x);

@@ -163,6 +163,32 @@ TEST_CASE("a gradient is accumulated into bound storage") {
   }
 }
 
+TEST_CASE("a gradient is added in place if nothing else holds the one that is there, and neither has a history") {
+  const Tensor x = leaf({1, 2});
+  const auto add = [&](bool create_graph) { (x * x).sum().backward({}, create_graph, create_graph); };
+  add(false);
+  const void* const memory = x.grad().data_ptr();
+  add(false);
+  CHECK(x.grad().data_ptr() == memory);
+  CHECK(x.grad().equal(numbers({4, 8})));
+  {
+    const Tensor held = x.grad();
+    add(false);
+    CHECK(held.equal(numbers({4, 8})));
+    CHECK(x.grad().equal(numbers({6, 12})));
+  }
+  CHECK_FALSE(x.grad().requires_grad());
+  add(true);
+  CHECK(x.grad().detach().equal(numbers({8, 16})));
+  REQUIRE(x.grad().requires_grad());
+  CHECK(autograd::grad({x.grad().sum()}, {x}, {}, true)[0].equal(numbers({2, 2})));
+  add(true);
+  CHECK(autograd::grad({x.grad().sum()}, {x}, {}, true)[0].equal(numbers({4, 4})));
+  add(false);
+  CHECK(x.grad().detach().equal(numbers({12, 24})));
+  x.zero_grad();
+}
+
 TEST_CASE("gradients have the strides of their tensors") {
   const Tensor x(randn({3, 4}).t().array(), true);
   (x * ones({4, 3})).sum().backward();
@@ -315,6 +341,25 @@ TEST_CASE("nodes of several operators have the name of theirs") {
   CHECK(name_of(batch_norm(image, {}, {}, {}, {}, true)) == "Normalize");
   CHECK(name_of(batch_norm_relu(image, {}, {}, {}, {}, true)) == "NormalizeReLU");
   CHECK(name_of(x.exp()) == "exp");
+  CHECK(name_of(x.std()) == "Std");
+  CHECK(name_of(x.var()) == "Var");
+  CHECK(name_of(x.index_select(0, places)) == "IndexSelect");
+  CHECK(name_of(x.gather(0, places)) == "Gather");
+  CHECK(name_of(x.index_add(0, places, x)) == "IndexAdd");
+  CHECK(name_of(index_copy(x, 0, places, x)) == "IndexCopy");
+  CHECK(name_of(maximum(x, x)) == "Maximum");
+  CHECK(name_of(minimum(x, x)) == "Minimum");
+  CHECK(name_of(fmod(x, x)) == "fmod");
+  CHECK(name_of(remainder(x, x)) == "remainder");
+  CHECK(name_of(cat({x, x})) == "Cat");
+  for (const Tensor& part : x.split(1)) CHECK(name_of(part) == "Split");
+  for (const Tensor& part : x.unbind()) CHECK(name_of(part) == "Unbind");
+  const Tensor matrix = ones({2, 2}, dtype(kDouble).requires_grad(true));
+  CHECK(name_of(addmm(matrix, matrix, matrix)) == "AddMM");  // one operator, unless it scales or converts
+  CHECK(name_of(addmm(x, matrix, matrix)) == "AddMM");
+  CHECK(name_of(addmm(matrix, matrix, matrix, 2)) == "Add");
+  CHECK(name_of(addmm(matrix, matrix, matrix, 1, 2)) == "Add");
+  CHECK(name_of(addmm(matrix.to(kFloat), matrix, matrix)) == "Add");
 }
 
 TEST_CASE("a view that was made before its base required gradients does not require them") {

@@ -1,4 +1,8 @@
 // The fused recurrent layers compared with the composition of their steps.
+#include <functional>
+#include <string>
+#include <vector>
+
 #include <gradus/autograd/autograd.h>
 #include <gradus/autograd/diagnosis.h>
 #include <gradus/autograd/ops/nn/sequence.h>
@@ -62,6 +66,16 @@ TensorList fused(const Layer& layer) {
   return listed(hidden, state);
 }
 
+/// The message of a sequence whose arguments `change` has changed.
+std::string message_of(RecurrentCell cell, int64_t projection, const std::function<void(Layer&)>& change) {
+  Layer layer = random_layer(cell, false, projection);
+  change(layer);
+  try {
+    fused(layer);
+  } catch (const Error& error) { return error.what(); }
+  return "none";
+}
+
 // recurrent_sequence as a composition of other operators, one time step after another.
 TensorList composed(const Layer& layer) {
   RecurrentState state = layer.first;
@@ -96,6 +110,89 @@ void check_close(const TensorList& ours, const TensorList& wanted, double tolera
 }
 
 }  // namespace
+
+TEST_CASE("a recurrent sequence names the argument that does not fit") {
+  struct Wrong {
+    RecurrentCell cell;
+    int64_t projection;
+    std::function<void(Layer&)> change;
+    const char* message;
+  };
+  using enum RecurrentCell;
+  const auto with = [](IntArrayRef size) { return ones(size, kDouble); };
+  const std::vector<Wrong> table = {
+      {lstm, 0,
+       [&](Layer& l) {
+         l.x = with({0, 3, 4});
+       },
+       "[lstm] x must be (L, N, I) with steps, got shape (0, 3, 4)"},
+      {gru, 0,
+       [&](Layer& l) {
+         l.x = with({5, 4});
+       },
+       "[gru] x must be (L, N, I) with steps, got shape (5, 4)"},
+      {lstm, 0, [&](Layer& l) { l.weights.w_ih = with({24}); }, "w_ih must be (4 H, 4)"},
+      {lstm, 0,
+       [&](Layer& l) {
+         l.weights.w_ih = with({23, 4});
+       },
+       "w_ih must be (4 H, 4)"},
+      {gru, 0,
+       [&](Layer& l) {
+         l.weights.w_ih = with({18, 5});
+       },
+       "w_ih must be (3 H, 4) for x of shape (5, 3, 4)"},
+      {rnn_tanh, 0,
+       [&](Layer& l) {
+         l.weights.w_hh = with({6, 5});
+       },
+       "[rnn] w_hh must be (6, 6), got shape (6, 5)"},
+      {lstm, 2,
+       [&](Layer& l) {
+         l.weights.w_hh = with({24, 6});
+       },
+       "w_hh must be (24, 2), got shape (24, 6)"},
+      {lstm, 2,
+       [&](Layer& l) {
+         l.weights.w_hr = with({2, 5});
+       },
+       "w_hr must be (2, 6), got shape (2, 5)"},
+      {lstm, 2, [&](Layer& l) { l.weights.w_hr = with({12}); }, "w_hr must be (6, 6), got shape (12,)"},
+      {gru, 0,
+       [&](Layer& l) {
+         l.weights.w_hr = with({6, 6});
+       },
+       "only an LSTM projects its outputs"},
+      {lstm, 2,
+       [&](Layer& l) {
+         l.first.hidden = with({3, 6});
+       },
+       "h0 must be (3, 2), got shape (3, 6)"},
+      {lstm, 2,
+       [&](Layer& l) {
+         l.first.cell = with({3, 2});
+       },
+       "c0 must be (3, 6), got shape (3, 2)"},
+      {lstm, 0, [&](Layer& l) { l.weights.b_ih = Tensor(); }, "give both biases or none"},
+      {rnn_relu, 0, [&](Layer& l) { l.weights.b_hh = Tensor(); }, "give both biases or none"},
+      {gru, 0, [&](Layer& l) { l.weights.b_ih = with({6}); }, "b_ih must be (18,), got shape (6,)"},
+      {gru, 0, [&](Layer& l) { l.weights.b_hh = with({6}); }, "b_hh must be (18,), got shape (6,)"},
+      {gru, 0, [&](Layer& l) { l.weights.b_hh = ones({18}); }, "x is float64 but another argument float32"},
+      {lstm, 0,
+       [&](Layer& l) {
+         l.first.cell = ones({3, 6});
+       },
+       "x is float64 but another argument float32"},
+      {lstm, 2,
+       [&](Layer& l) {
+         l.weights.w_hr = ones({2, 6});
+       },
+       "x is float64 but another argument float32"}};
+  for (const Wrong& wrong : table)
+    CHECK_THAT(message_of(wrong.cell, wrong.projection, wrong.change), test::contains(wrong.message));
+  const auto without_biases = [](Layer& l) { l.weights.b_ih = l.weights.b_hh = Tensor(); };
+  CHECK(message_of(lstm, 2, without_biases) == "none");
+}
 
 TEST_CASE("fused recurrent layers have the values and gradients of their steps") {
   for (const Layer& layer : layers()) {

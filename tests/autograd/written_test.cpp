@@ -8,7 +8,9 @@
 
 #include <gradus/autograd/archive.h>
 #include <gradus/autograd/autograd.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/temporary_directory.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -55,6 +57,70 @@ TEST_CASE("a nested archive has the names below its own") {
   CHECK_FALSE(of_part.try_read("bias", weight));
   CHECK_FALSE(in.try_read("fir", none));
   CHECK_THROWS_WITH(of_layer.read("other", none), contains("no name below 'layer.other'"));
+}
+
+TEST_CASE("an archive comes back from a file, a stream, bytes and callbacks, with its tied tensors") {
+  serialize::OutputArchive out, part;
+  part.write("weight", tensor({1, 2, 3}));
+  part.metadata["decoder"] = "weight";  // another name of the same tensor
+  out.write("net", part);
+  out.write("epoch", tensor(7));
+  CHECK(out.metadata == io::Metadata{{"format", "pt"}, {"net.decoder", "net.weight"}});
+  const auto check = [](const serialize::InputArchive& in) {
+    CHECK(in.prefix().empty());
+    CHECK(in.keys() == std::vector<std::string>{"epoch", "net"});
+    CHECK(in.file().metadata.at("format") == "pt");
+    serialize::InputArchive net;
+    in.read("net", net);
+    CHECK(&net.file() == &in.file());
+    const Tensor weight = zeros({3}, kLong), handle = weight;
+    Tensor target = weight, fresh;
+    net.read("weight", target);
+    CHECK(handle.equal(tensor({1, 2, 3})));
+    CHECK(net.try_read("decoder", fresh));
+    CHECK(fresh.equal(handle));
+    CHECK_FALSE(net.try_read("epoch", fresh));
+    CHECK_THROWS_WITH(net.read("bias", fresh), contains("contains no tensor 'net.bias'"));
+    in.read("epoch", fresh);
+    CHECK(fresh.item<int64_t>() == 7);
+  };
+  // An archive that was a part of another one becomes the whole of what it loads.
+  serialize::InputArchive in, nested;
+  const test::TemporaryDirectory directory;
+  std::stringstream stream;
+  std::string bytes;
+  out.save_to(directory.file("net.safetensors"));
+  out.save_to(stream);
+  out.save_to([&](const void* begin, size_t count) {
+    CHECK(bytes.empty());
+    bytes.assign(static_cast<const char*>(begin), count);
+    return count;
+  });
+  CHECK(stream.str() == bytes);
+  const auto read = [&](uint64_t position, void* to, size_t count) {
+    return bytes.copy(static_cast<char*>(to), count, position);
+  };
+  const std::vector<std::function<void(serialize::InputArchive&)>> loads = {
+      [&](serialize::InputArchive& archive) { archive.load_from(directory.file("net.safetensors")); },
+      [&](serialize::InputArchive& archive) { archive.load_from(stream); },
+      [&](serialize::InputArchive& archive) { archive.load_from(bytes.data(), bytes.size()); },
+      [&](serialize::InputArchive& archive) { archive.load_from(read, [&] { return bytes.size(); }); }};
+  for (const auto& load : loads) {
+    load(in);
+    check(in);
+    in.read("net", nested);
+    REQUIRE(nested.prefix() == "net.");
+    in = nested;
+  }
+
+  CHECK_THROWS_WITH(out.save_to([](const void*, size_t count) { return count - 1; }),
+                    contains("only " + std::to_string(bytes.size() - 1) + " were written"));
+  CHECK_THROWS_WITH(in.load_from(read, [&] { return bytes.size() + 1; }),
+                    contains("has " + std::to_string(bytes.size() + 1) + " bytes, but only " +
+                             std::to_string(bytes.size()) + " were read"));
+  std::ostream closed(nullptr);
+  CHECK_THROWS_WITH(out.save_to(closed), contains("could not write an archive of " + std::to_string(bytes.size())));
+  CHECK_THROWS_WITH(out.write("nothing", Tensor()), contains("an undefined tensor for 'nothing'"));
 }
 
 TEST_CASE("numbers are printed with one scale, which is a power of ten") {
@@ -148,9 +214,23 @@ TEST_CASE("magnitudes decide about width, scale and notation; infinities and NaN
     CHECK(lines.back() == "[ CPUDoubleType{" + std::to_string(wanted.numbers.size()) + "} ]");
     lines.pop_back();
     CHECK(lines == wanted.lines);
+    // The signs of all numbers change only their signs in print.
+    const auto without_signs = [](std::vector<std::string> printed) {
+      for (std::string& line : printed) std::erase_if(line, [](char c) { return c == ' ' || c == '-'; });
+      return printed;
+    };
+    std::vector<std::string> negated = lines_of(-tensor(wanted.numbers, kDouble));
+    negated.pop_back();
+    CHECK(without_signs(negated) == without_signs(wanted.lines));
   }
   CHECK(lines_of(tensor({{0.05, 0.02}, {0.01, 0.03}}, kDouble)) ==
         std::vector<std::string>{"0.01 *", "  5.0000  2.0000", "  1.0000  3.0000", "[ CPUDoubleType{2,2} ]"});
+}
+
+TEST_CASE("a tensor is not printed while its device records a step, because it has no numbers yet") {
+  const Tensor x = ones({2});
+  const graph::Recorder recorder;
+  CHECK_THROWS_WITH(text_of(x), contains("printing a tensor"));
 }
 
 TEST_CASE("scalars, tensors without elements and undefined tensors are printed, too") {

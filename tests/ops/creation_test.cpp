@@ -11,6 +11,18 @@ namespace creation_test {
 using namespace gradus;
 using test::contains;
 
+TEST_CASE("to() returns the tensor itself where nothing changes, unless it is asked for a copy") {
+  const Tensor x = rand({2, 3, 4, 5});
+  CHECK(x.to(kCPU, kFloat, false, false, std::nullopt).is_same(x));
+  const Tensor copy = x.to(kCPU, kFloat, false, true, std::nullopt);
+  CHECK_FALSE(copy.array().storage() == x.array().storage());
+  CHECK(copy.equal(x));
+  CHECK(x.to(kCPU, kFloat, true, false, std::nullopt).is_same(x));
+  const Tensor last = x.to(kCPU, kDouble, false, false, MemoryFormat::channels_last);
+  CHECK((last.dtype() == kDouble && last.is_contiguous(MemoryFormat::channels_last)));
+  CHECK(last.equal(x.to(kDouble)));
+}
+
 TEST_CASE("new tensors have the type, the layout and the history that their options say, or those of a model") {
   const Tensor model = ones({2, 3, 4, 5}, kDouble).contiguous(MemoryFormat::channels_last), counts = ones({2, 3}, kInt);
   struct Call {

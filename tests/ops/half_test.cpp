@@ -154,6 +154,31 @@ TEST_CASE("the number on the other side of a half tensor keeps its digits") {
   CHECK((1000.7 - x)[0].item<float>() == tensor(0.7f + 2e-5f).to(kHalf).item<float>());
 }
 
+TEST_CASE("quotients of half types that are rounded to integers are those of the exact numbers") {
+  for (DType dtype : {kHalf, kBFloat16}) {
+    manual_seed(11);
+    const Tensor a = (randn({4000}) * 300).to(dtype), b = (randn({4000}) * 5).to(dtype);
+    const Tensor wide_a = a.to(kDouble), wide_b = b.to(kDouble);
+    for (const char* mode : {"trunc", "floor"}) CHECK(div(a, b, mode).equal(div(wide_a, wide_b, mode).to(dtype)));
+  }
+}
+
+TEST_CASE("rrelu_ rounds half types once, as rrelu does") {
+  for (DType dtype : {kHalf, kBFloat16}) {
+    const Tensor x = -rand({1000}).to(dtype);
+    const auto drawn = [&](bool in_place) {
+      manual_seed(4);
+      return in_place ? rrelu_(x.clone(), 0.1, 0.3, true) : rrelu(x, 0.1, 0.3, true);
+    };
+    CHECK(drawn(true).equal(drawn(false)));
+  }
+  const Tensor x = tensor({-4.0f, -1.0f, 0.0f, 2.0f});  // equal bounds are one slope
+  for (const bool training : {false, true}) {
+    CHECK(rrelu(x, 0.25, 0.25, training).equal(leaky_relu(x, 0.25)));
+    CHECK(rrelu_(x.clone(), 0.25, 0.25, training).equal(leaky_relu(x, 0.25)));
+  }
+}
+
 TEST_CASE("sums over many indices of a half type do not stop") {
   for (const char* backend_name : {"naive", "openmp"}) {
     const BackendGuard guard(backend_name);

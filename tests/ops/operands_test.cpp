@@ -296,6 +296,9 @@ TEST_CASE("half gradients of matrix products that are summed over batches are ro
                           {{4, 1, 4, 3}, {1, 5, 3, 4}},
                           {{4, 4}, {4, 4, 4}},
                           {{4, 4, 4}, {4, 4}},
+                          {{16, 4, 3}, {16, 16, 3, 5}},
+                          {{16, 16, 4, 3}, {16, 3, 5}},
+                          {{3}, {16, 16, 3, 5}},
                           {{2, 3}, {3, 4}}}) {
     CAPTURE(to_string(s.a), to_string(s.b));
     for (const DType type : {kHalf, kBFloat16}) {

@@ -34,6 +34,27 @@ const Form kForms[] = {
      [](const Tensor& x, double p, bool train) { return feature_alpha_dropout_(x.clone(), p, train); }, true, true},
 };
 
+TEST_CASE("each place of a permutation gets each number") {
+  for (const char* name : {"naive", "openmp"}) {
+    const BackendGuard guard(name);
+    manual_seed(5);
+    const Tensor counts = zeros({4, 4}, kLong);
+    for (int i = 0; i < 400; ++i) counts.add_(one_hot(randperm(4), 4));
+    CHECK(((counts > 60) & (counts < 140)).all().item<bool>());
+  }
+}
+
+TEST_CASE("bernoulli is 1 where a uniform number is below the probability") {
+  manual_seed(3);
+  const Tensor drawn = rand({1000});
+  const auto ones_of = [](const Tensor& probabilities) {
+    manual_seed(3);
+    return bernoulli(probabilities).sum().item<double>();
+  };
+  CHECK(ones_of(drawn) == 0);
+  CHECK(ones_of((drawn + 0x1p-20f).clamp(0, 1)) == 1000);
+}
+
 TEST_CASE("each form of dropout sets elements or channels to one number and rescales the others") {
   for (const Form& form : kForms)
     for (const double p : {0.25, 0.5}) {

@@ -33,12 +33,11 @@ struct NodeState {
 // nearly consecutive numbers, so collisions are rare.
 class StateTable {
  public:
-  // Returns the state of `node`, and sets *fresh if it was created. Invalidates references returned before.
-  NodeState& find_or_add(Node* node, bool* fresh) {
+  // Returns the state of `node`. Invalidates references returned before.
+  NodeState& find_or_add(Node* node) {
     if (2 * (states_.size() + 1) > places_.size()) grow();
     uint32_t& place = place_of(node);
-    *fresh = place == kFree;
-    if (*fresh) {
+    if (place == kFree) {
       place = static_cast<uint32_t>(states_.size());
       states_.emplace_back().node = node;
     }
@@ -111,11 +110,10 @@ class BackwardPass {
 
   // Finds all nodes that the roots lead to and counts the edges into each.
   void discover(const std::vector<Edge>& roots) {
-    bool fresh = false;
-    for (const Edge& root : roots) states_.find_or_add(root.node.get(), &fresh);
+    for (const Edge& root : roots) states_.find_or_add(root.node.get());
     for (size_t next = 0; next < states_.all().size(); ++next)
       for (const Edge& edge : states_.all()[next].node->edges())
-        if (edge.node) ++states_.find_or_add(edge.node.get(), &fresh).waiting;
+        if (edge.node) ++states_.find_or_add(edge.node.get()).waiting;
     if (captures_.empty()) return;
     // Edges lead to nodes made earlier, and accumulators have no edges. If accumulators are visited first and then the
     // other nodes from the oldest to the newest, `wanted` of a node is decided after that of all nodes to which its

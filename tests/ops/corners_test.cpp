@@ -84,6 +84,38 @@ TEST_CASE("losses of an infinite difference have the slope of their straight par
   });
 }
 
+TEST_CASE("where pieces of a function meet, it has one derivative, also if that is differentiated again") {
+  struct Pieces {
+    const char* name;
+    Tensor (*run)(const Tensor& x);
+    std::vector<double> meet, derivatives;
+  };
+  const std::vector<Pieces> table = {
+      {"relu", [](const Tensor& x) { return relu(x); }, {0}, {0}},
+      {"relu6", [](const Tensor& x) { return relu6(x); }, {0, 6}, {0, 0}},
+      {"hardtanh", [](const Tensor& x) { return hardtanh(x, -2, 3); }, {-2, 3}, {0, 0}},
+      {"clamp", [](const Tensor& x) { return clamp(x, -2, 3); }, {-2, 3}, {1, 1}},
+      {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.25); }, {0}, {0.25}},
+      {"hardswish", [](const Tensor& x) { return hardswish(x); }, {-3, 3}, {-0.5, 1.5}},
+      {"hardsigmoid", [](const Tensor& x) { return hardsigmoid(x); }, {-3, 3}, {0, 0}},
+      {"elu", [](const Tensor& x) { return elu(x, 0.5); }, {0}, {0.5}},
+      {"abs", [](const Tensor& x) { return abs(x); }, {0}, {0}},
+      {"softshrink", [](const Tensor& x) { return softshrink(x, 0.5); }, {-0.5, 0.5}, {0, 0}},
+      {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.5); }, {-0.5, 0.5}, {0, 0}},
+      {"threshold", [](const Tensor& x) { return threshold(x, 1, 5); }, {1}, {0}},
+  };
+  on_each_backend([&] {
+    for (const Pieces& pieces : table) {
+      CAPTURE(pieces.name);
+      for (const bool create_graph : {false, true}) {
+        const Tensor x = numbers(pieces.meet);
+        const Tensor slope = autograd::grad({pieces.run(x).sum()}, {x}, {}, create_graph, create_graph)[0];
+        CHECK(test::values(slope.detach().array()) == pieces.derivatives);
+      }
+    }
+  });
+}
+
 TEST_CASE("a maximum beside a NaN hands its gradient on") {
   on_each_backend([] {
     for (const auto& f : {+[](const Tensor&a, const Tensor&b) { return maximum(a, b); },

@@ -307,10 +307,10 @@ TEST_CASE("half copies: those of a recorded step are the ones that it read") {
   // A step that is recorded for its memory plan has copies of all float32 parameters before its optimizer wrote any.
   Trained fresh;
   TensorList planned = fresh.net->parameters();
-  planned.push_back(ones({2}, kDouble));
+  planned.insert(planned.begin(), ones({2}, kDouble));
   CHECK(fresh.conversions() == Trained::kCast);
   CHECK(bytes_read(amp::detail::RecordedHalfCopies(planned, kBFloat16), &fresh) == bytes);
-  CHECK_FALSE(has_half_copy(planned.back()));
+  CHECK_FALSE(has_half_copy(planned.front()));
 }
 
 TEST_CASE("half copies: steps recorded before there was one leave none behind") {

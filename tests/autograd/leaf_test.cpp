@@ -152,6 +152,13 @@ TEST_CASE("a gradient is accumulated into bound storage") {
     CHECK(bucket.equal(numbers({9, 1, 1, 9})));
     CHECK(y.grad().equal(numbers({1, 1})));
   }
+  SECTION("a tensor with new data is not bound") {
+    x.zero_grad();
+    x.set_data(numbers({5, 6, 7}));
+    (x * x).sum().backward();
+    CHECK(x.grad().equal(numbers({10, 12, 14})));
+    CHECK(bucket.equal(numbers({9, 1, 1, 9})));
+  }
   SECTION("bound storage must match the tensor") {
     CHECK_THROWS_AS(x.bind_grad(zeros({3}, kDouble).array()), Error);
     CHECK_THROWS_AS(x.bind_grad(zeros({2}, kFloat).array()), Error);

@@ -135,6 +135,9 @@ TEST_CASE("numbers are printed with one scale, which is a power of ten") {
 TEST_CASE("integers of ten or more digits are printed with exponents, and each matrix has its own format") {
   CHECK(lines_of(tensor({1.0, 999999999.0}, kDouble))[0] == "         1");
   CHECK(lines_of(tensor({1.0, 1e9}, kDouble))[0] == " 1.0000e+00");
+  CHECK(lines_of(arange(12).reshape({2, 2, 3})) == std::vector<std::string>{"(1,.,.) = ", " 0  1  2", " 3  4  5", "",
+                                                                            "(2,.,.) = ", "  6   7   8", "  9  10  11",
+                                                                            "[ CPULongType{2,2,3} ]"});
   const Tensor planes = tensor({1, 200, 3, 4, 0.5, 0.25, 1.5, 2.75, 1e7, 2, 3, 4}).reshape({3, 2, 2});
   CHECK(lines_of(planes) == std::vector<std::string>{"(1,.,.) = ", "   1  200", "   3    4", "",
                                                      "(2,.,.) = ", " 0.5000  0.2500", " 1.5000  2.7500", "",

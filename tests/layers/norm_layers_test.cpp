@@ -82,6 +82,23 @@ TEST_CASE("BNReLU2d equals batch normalisation, sum and ReLU, and its files thos
   CHECK(copy->forward(x, residual).equal(fused(x, residual)));
   CHECK(printed(fused) == "gradus::nn::BNReLU2d(3, eps=1e-05, momentum=0.1, affine=true, track_running_stats=true)");
 
+  // In training, statistics of several processes take the place of those of the batch.
+  std::vector<double> momenta;
+  fused->synchronized = [&](const Tensor& input, const auto& own, double momentum) {
+    CHECK(own.weight.is_same(fused->weight));
+    momenta.push_back(momentum);
+    return input * 2 - 1;
+  };
+  fused->train();
+  CHECK(fused(x).equal(relu(x * 2 - 1)));
+  CHECK(fused(x, residual).equal(relu(x * 2 - 1 + residual)));
+  CHECK(momenta == std::vector<double>{0.1, 0.1});
+  CHECK_THAT(printed(fused), contains("SyncBatchNorm(3,"));
+  fused->eval();
+  norm->eval();
+  CHECK(fused(x).allclose(relu(norm(x)), 1e-5, 1e-6));
+  fused->synchronized = nullptr;
+
   int calls = 0;
   fused->register_forward_pre_hook([&](nn::Module&, TensorList& inputs) { calls += static_cast<int>(inputs.size()); });
   fused(x, residual);
@@ -256,6 +273,15 @@ TEST_CASE("embeddings take max_norm, norm_type and scale_grad_by_freq, as functi
   CHECK(weight.allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {6., 8.}})));  // the rows that were looked up, in place
   CHECK(F::embedding(indices, table.clone(), F::EmbeddingFuncOptions().max_norm(1.0).norm_type(1))[0].allclose(
       tensor({3. / 7, 4. / 7})));
+  for (const bool is_matrix : {false, true}) {  // in bags of all indices or of some
+    const Tensor of_bags = table.clone(), places = is_matrix ? indices.reshape({1, 3}) : indices;
+    F::EmbeddingBagFuncOptions options = F::EmbeddingBagFuncOptions().max_norm(1.0).mode(kSum);
+    if (!is_matrix) options.offsets(tensor({0})).include_last_offset(false);
+    CHECK(F::embedding_bag(places, of_bags, options).allclose(tensor({{1.5, 2.0}})));
+    CHECK(of_bags.allclose(tensor({{0.6, 0.8}, {0.3, 0.4}, {6., 8.}})));
+    options.norm_type(1);
+    CHECK(F::embedding_bag(places, table.clone(), options).allclose(tensor({{6. / 7 + 0.3, 8. / 7 + 0.4}})));
+  }
   nn::Embedding layer(nn::EmbeddingOptions(3, 2).scale_grad_by_freq(true)._weight(table.clone()));
   layer(indices).sum().backward();
   CHECK(layer->weight.grad().equal(tensor({{1., 1.}, {1., 1.}, {0., 0.}})));

@@ -17,6 +17,15 @@ using Names = std::vector<std::string>;
 
 }  // namespace
 
+TEST_CASE("a cell that is reset draws its own parameters alone") {
+  nn::GRUCell cell(2, 3);
+  nn::Linear head = cell->register_module("head", nn::Linear(3, 2));
+  const Tensor own = cell->weight_ih.detach().clone(), of_head = head->weight.detach().clone();
+  cell->reset_parameters();
+  CHECK(head->weight.detach().equal(of_head));
+  CHECK_FALSE(cell->weight_ih.detach().equal(own));
+}
+
 TEST_CASE("recurrent layers have PyTorch's parameters and their initial range") {
   manual_seed(1);
   nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).bidirectional(true));

@@ -127,6 +127,19 @@ TEST_CASE("a tied parameter counts once, and a summary prints as a table") {
         "parameters: 10,100 (39.5 KiB), trainable 10,100; buffers: 0; multiply-adds: 20,000\n");
 }
 
+TEST_CASE("a parameter of two modules counts for the first of them") {
+  struct TiedImpl : nn::Module {
+    nn::Linear first = register_module("first", nn::Linear(4, 6));
+    Tensor tied = register_parameter("tied", first->weight);
+    Tensor forward(const Tensor& x) { return first(x).matmul(tied); }
+  };
+  TiedImpl net;
+  const nn::ModelSummary summary = gradus::summary(net, {1, 4});
+  CHECK(summary.layers[0].parameters == 24);
+  CHECK(layer(summary, "first").parameters == 6);
+  CHECK((summary.parameters == 30 && summary.trainable_parameters == 30 && summary.parameter_bytes == 120));
+}
+
 TEST_CASE("a summary lists deep layers, several outputs and all buffers") {
   struct PairImpl : nn::Module {
     nn::LSTM lstm = register_module("lstm", nn::LSTM(3, 4));

@@ -243,6 +243,9 @@ TEST_CASE("a roofline is the larger of two bounds", "[explain]") {
   CHECK(roofline.seconds_at_least(20, 100) == 10);
   CHECK(roofline.seconds_at_least(4000, 100) == 2000);
   CHECK(roofline.seconds_at_least(20, 5000) == 50);
+  CHECK(training::Roofline{0, {{10, 5}}}.seconds_at_least(20, 5000) == 4);  // nothing is known of the peak
+  CHECK(training::Roofline{0, {{10, 5}}}.seconds_at_least(20, 0) == 4);
+  CHECK(training::Roofline{100, {}}.seconds_at_least(20, 5000) == 50);
 }
 
 TEST_CASE("explain runs the step as often as its options say", "[explain]") {
@@ -413,6 +416,26 @@ TEST_CASE("saved arrays belong to the innermost module that makes and keeps them
   const Explanation::Saved& outer = saved_by(explanation, "tanh of 1");
   CHECK(outer.kept_by == std::vector<std::string>{"tanh of 1", "linear of 2"});
   CHECK(outer.module.empty());
+}
+
+TEST_CASE("memory that the first watched step alone makes and that stays is a leak, that of a later step is not",
+          "[explain]") {
+  const Tensor x = ones({6});
+  const auto leaks_of = [&](int keeping) {
+    int number = 0;
+    Tensor kept;
+    const training::Explanation explanation = training::explain(
+        [&] {
+          const Tensor y = x * 2;
+          if (number++ == keeping) kept = y;
+        },
+        training::ExplainOptions().warm_up(1).steps(1).proposals(false));
+    return explanation.leaks.size();
+  };
+  CHECK(leaks_of(0) == 0);  // before the watched steps
+  CHECK(leaks_of(1) == 1);
+  CHECK(leaks_of(2) == 0);
+  CHECK(leaks_of(3) == 0);
 }
 
 TEST_CASE("explain lists leaks by their size", "[explain]") {

@@ -28,7 +28,7 @@ ROOMS = {
     "core/runtime": "core graph autograd",
     "graph": "graph inspect training",
     "onnx": "onnx",
-    "inspect": "inspect",
+    "inspect": "inspect graph",
     "backends/naive": "backends ops core",
     "backends/openmp": "backends ops layers optim",
     "autograd": "autograd ops autocast layers wrong_calls",

@@ -107,6 +107,35 @@ TEST_CASE("anomaly mode names the operator that produced the first NaN") {
   }
 }
 
+TEST_CASE("anomaly mode says in full what an operator read and what it returned") {
+  const Tensor w = leaf({1, 2});
+  for (const auto& [x, what] : {std::pair<Tensor, std::string>{numbers({1, NAN}), "a NaN"},
+                                {numbers({-INFINITY, 1}), "an inf"},
+                                {numbers({INFINITY, NAN}), "a NaN and an inf"}}) {
+    CAPTURE(what);
+    const std::string returned = " returned " + what + " in a tensor of shape (2,), but did not produce it: ",
+                      held = " already held " + what;
+    const Tensor before = w * x, exponent = w.exp();
+    const AnomalyGuard anomaly;
+    CHECK_THROWS_WITH(w * x, contains("forward of Mul" + returned +
+                                      "its input 1 of shape (2,), a tensor without history, such as data," + held));
+    CHECK_THROWS_WITH(before * x,
+                      contains("forward of Mul") && contains("its input 0 of shape (2,), a result of Mul,"));
+    CHECK_THROWS_WITH(x.detach().requires_grad_() * w, contains("its input 0 of shape (2,), a parameter," + held));
+    CHECK_THROWS_WITH(before.sum().backward({}, true), contains("forward of Sum returned"));
+    CHECK_THROWS_WITH(before.backward(numbers({1, 1}), true),
+                      contains("backward of Mul" + returned + "'b' of shape (2,), which it saved in forward," + held +
+                               ": run forward under AnomalyGuard, too"));
+    CHECK_THROWS_WITH(exponent.backward(x, true),
+                      contains("backward of exp" + returned + "the gradient of its output, of shape (2,)," + held +
+                               " (from the gradient given to backward(), a hook, or the sum of several gradients)"));
+  }
+  const AnomalyGuard anomaly;
+  CHECK_THROWS_WITH(leaf({0}).log(), contains("forward of log made a NaN or inf in a tensor of shape (1,)"));
+  CHECK_NOTHROW((leaf({}) * numbers({})).sum().backward());
+  CHECK_NOTHROW(leaf({1, 2}).max(0));  // has a result of integers
+}
+
 TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
   const TensorList x = {tensor(std::vector<double>{0.5, 2.0}, dtype(kDouble).requires_grad(true))};
   const auto wrong = [](const TensorList& v) { return TensorList{WrongGradient::apply(v[0])}; };

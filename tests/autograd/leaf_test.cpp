@@ -350,6 +350,10 @@ TEST_CASE("nodes of several operators have the name of theirs") {
   CHECK(name_of(x.exp()) == "exp");
   CHECK(name_of(x.std()) == "Std");
   CHECK(name_of(x.var()) == "Var");
+  CHECK(name_of(x.clamp(-0.5, 0.5)) == "clamp");  // one kernel, unless a bound is a tensor
+  CHECK(name_of((x * 1).clamp_(-0.5, 0.5)) == "clamp");
+  CHECK(name_of(x.clamp(numbers({0, 1}))) == "Where");
+  CHECK(name_of((x * 1).clamp_(numbers({0, 1}))) == "Copy");
   CHECK(name_of(x.index_select(0, places)) == "IndexSelect");
   CHECK(name_of(x.gather(0, places)) == "Gather");
   CHECK(name_of(x.index_add(0, places, x)) == "IndexAdd");

@@ -111,6 +111,24 @@ void check_close(const TensorList& ours, const TensorList& wanted, double tolera
 
 }  // namespace
 
+TEST_CASE("each result of a recurrent layer has its own gradients, with and without a graph of them") {
+  for (const Layer& layer : layers()) {
+    const size_t results = fused(layer).size();
+    for (size_t k = 0; k < results; ++k)
+      for (const bool create_graph : {false, true}) {
+        const auto gradients = [&](TensorList (*run)(const Layer&)) {
+          return autograd::grad({run(layer)[k].square().sum()}, layer.all(), {}, create_graph, create_graph, true);
+        };
+        const TensorList found = gradients(fused), wanted = gradients(composed);
+        for (size_t i = 0; i < found.size(); ++i) {
+          CAPTURE(k, i, create_graph);
+          REQUIRE(wanted[i].defined());
+          CHECK(found[i].detach().allclose(wanted[i].detach(), 1e-10, 1e-12));
+        }
+      }
+  }
+}
+
 TEST_CASE("a recurrent sequence names the argument that does not fit") {
   struct Wrong {
     RecurrentCell cell;

@@ -1,6 +1,7 @@
 // Operators of two operands, each of which is a tensor or a number.
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -316,6 +317,37 @@ TEST_CASE("half gradients of matrix products that are summed over batches are ro
         CHECK(found[i].dtype() == type);
         const Tensor error = (found[i].to(kDouble) - wanted[i]).abs();
         CHECK((error <= wanted[i].abs() * epsilon * 1.01 + 1e-5).all().item<bool>());
+      }
+    }
+  }
+}
+
+TEST_CASE("einsum rounds half types once, in results and gradients, whichever operand has labels of its own") {
+  const std::map<char, int64_t> sizes = {{'i', 16}, {'j', 12}, {'k', 5}, {'l', 14}};
+  for (const std::string equation :
+       {"ij,jk->ik", "jk,ijl->k", "ijl,jk->k", "ij,jk->k", "jk,ij->k", "ij,kj->i", "kj,ij->i", "i,i->", "ijl->j",
+        "ij,l->j", "l,ij->j", "ij,jk,kl->il", "ij,ij->ij"}) {
+    CAPTURE(equation);
+    for (const DType type : {kHalf, kBFloat16}) {
+      manual_seed(9);
+      TensorList inputs, wide;
+      std::string terms = equation.substr(0, equation.find("->"));
+      while (!terms.empty()) {
+        const std::string term = terms.substr(0, terms.find(','));
+        terms.erase(0, term.size() + 1);
+        Shape shape;
+        for (const char label : term) shape.push_back(sizes.at(label));
+        inputs.push_back(randn(shape).to(type).requires_grad_());
+        wide.push_back(inputs.back().detach().to(kDouble).requires_grad_());
+      }
+      const Tensor y = einsum(equation, inputs), exact = einsum(equation, wide), dy = randn(y.sizes()).to(type);
+      TensorList found = autograd::grad({y}, inputs, {dy}), wanted = autograd::grad({exact}, wide, {dy.to(kDouble)});
+      found.push_back(y.detach()), wanted.push_back(exact.detach());
+      const double epsilon = type == kHalf ? 0x1p-11 : 0x1p-8;
+      for (size_t i = 0; i < found.size(); ++i) {
+        CHECK(found[i].dtype() == type);
+        const Tensor error = (found[i].to(kDouble) - wanted[i]).abs();
+        CHECK((error <= wanted[i].abs() * epsilon * 1.01 + 2e-5).all().item<bool>());
       }
     }
   }

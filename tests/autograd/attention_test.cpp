@@ -184,5 +184,9 @@ TEST_CASE("first and second derivatives of attention with dropout use the drawn 
   manual_seed(7);
   const Tensor once = self_attention(packed, kHeads, {}, 0.4);
   CHECK_FALSE(once.equal(self_attention(packed, kHeads, {}, 0.4)));
+  const auto gradient = [&](bool create_graph) {
+    return autograd::grad({once.square().sum()}, {packed}, {}, /*retain_graph=*/true, create_graph)[0].detach();
+  };
+  CHECK(gradient(true).allclose(gradient(false), 1e-12, 1e-14));
   CHECK(self_attention(packed, kHeads, {}, 1).equal(zeros({kImages, kQueries, kHeads * kSize}, kDouble)));
 }

@@ -195,6 +195,20 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
   CHECK(recording.calls.back().tick <= recording.last_tick);
 }
 
+TEST_CASE("an array that is saved before a call belongs to it, although the call before is of the same line", "[lab]") {
+  const Tensor a = rand({3}).requires_grad_(), b = rand({3}).requires_grad_(), c = rand({3}).requires_grad_();
+  const LabRecording recording = training::record_lab(
+      [&] {
+        for (const Tensor& x : {a, b, c}) x.log();  // saves x
+      },
+      nullptr, kOneStep);
+  REQUIRE(recording.saved.size() == 3);
+  for (size_t i = 0; i < 3; ++i) {
+    CHECK(recording.saved[i].call == i);
+    CHECK(recording.saved[i].block == lab_operand(recording, i, "x").block);
+  }
+}
+
 TEST_CASE("a recording leaves out saved arrays without elements", "[lab]") {
   const auto saved_by = [](const Shape& shape) {
     const Tensor x = randn(shape).requires_grad_();
@@ -305,12 +319,14 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
   CHECK(texts.data["saved"].size() == 2);
   LabRecording rows = made_recording(16'000);
   for (LabRecording::Call& call : rows.calls) call.operands.assign(24, {"x", 0, DType::f32, {2}, false, "1 2"});
+  for (size_t i = 0; i < rows.calls.size(); ++i) rows.saved.push_back({i, 0, {1}, "a", 0});
   const Page long_page(rows);
-  CHECK(long_page.data["calls"].size() == 15'769);  // a row counts as 60 bytes, and each of its operands as 64
-  CHECK(long_page.data["left_out"] == 231);
+  CHECK(long_page.data["calls"].size() == 15'161);  // a row counts as 60 bytes, an operand and a saved array as 64
+  CHECK(long_page.data["left_out"] == 839);
+  CHECK(long_page.data["saved"].size() == 15'161);
   CHECK(long_page.html.size() < 30'000'000);
   for (size_t i = 0; i < rows.calls.size(); ++i) rows.explanation.calls[i].name = std::to_string(10'000 + i);
-  CHECK(Page(rows).data["calls"].size() == 15'680);  // and a new text as four bytes more than it has
+  CHECK(Page(rows).data["calls"].size() == 15'079);  // and a new text as four bytes more than it has
 
   // All blocks up to the last one that a row shows, and at least the first 65,536.
   const auto blocks_of = [](size_t count, size_t operand, size_t saved) {

@@ -226,6 +226,16 @@ TEST_CASE("lockstep compares the gradients and the loss after the step", "[locks
   }
 }
 
+TEST_CASE("lockstep compares the result that has the first buffer of a step", "[lockstep]") {
+  graph::Recorder recorder;
+  const Tensor y = full({2}, 3.0);
+  graph::Executor executor(recorder.finish());
+  WrongCall wrong("fill");
+  const auto found = graph::lockstep(executor, backend("naive"), wrong);
+  REQUIRE(found);
+  CHECK(found->number == 0);
+}
+
 TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockstep]") {
   for (const benchmarks::Workload& workload : benchmarks::workloads()) {
     if (workload.name == "resnet18" || workload.name == "stl10_net" || workload.name == "conv10_c32") continue;  // slow

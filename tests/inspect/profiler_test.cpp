@@ -11,6 +11,7 @@
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -434,4 +435,24 @@ TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]")
   CHECK(trace["otherData"]["events_left_out"] == 0);
   CHECK(short_of_space.memory_timeline().size() == 2);
   CHECK(traced(short_of_space)["otherData"]["events_left_out"] == 9);
+}
+
+TEST_CASE("a trace is ASCII, whatever the names of modules are", "[profiler]") {
+  const test::TemporaryDirectory directory;
+  Profiler profiler;
+  for (const auto path : {+[](const void*) { return std::string("netz.\u00fcber"); },
+                          +[](const void*) { return std::string("bytes.\xff"); }}) {
+    const ModuleFrame frame(nullptr, path);
+    ones({2}).exp();
+  }
+  profiler.stop();
+  profiler.save_trace(directory.file("trace.json"));
+  std::ifstream file(directory.file("trace.json"));
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  CHECK(std::ranges::all_of(text, [](char c) { return c > 0; }));
+  std::set<std::string> modules;
+  const nlohmann::json trace = nlohmann::json::parse(text);
+  for (const auto& event : trace["traceEvents"])
+    if (event["ph"] == "X") modules.insert(event["args"]["module"]);
+  CHECK(modules == std::set<std::string>{"netz.\u00fcber", "bytes.\ufffd"});
 }

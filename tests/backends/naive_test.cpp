@@ -242,6 +242,18 @@ TEST_CASE("cross-entropy: mean over rows not ignored, NaN if all are ignored, In
   }
 }
 
+TEST_CASE("naive refuses indices that are outside of the dimension, and names the first") {
+  const Array x = array_of({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const double wrong : {-1.0, 3.0, 100.0}) {
+    const Array index = array_of({2, 2}, {0, 2, wrong, 1}, DType::i64), y = Array::empty({2, 2}, DType::f64);
+    const auto message = contains("index " + std::to_string(static_cast<int>(wrong)) +
+                                  " at position (1, 0) is outside dimension 1 of size 3");
+    CHECK_THROWS_WITH(naive().gather(x, 1, index, y), message);
+    for (const bool accumulate : {false, true}) CHECK_THROWS_WITH(naive().scatter(y, 1, index, accumulate, x), message);
+  }
+  CHECK(same(x, {1, 2, 3, 4, 5, 6}));
+}
+
 TEST_CASE("SGD follows torch.optim.SGD over three steps") {
   // torch.optim.SGD([p], lr=0.1, momentum=0.9, dampening=0.5, weight_decay=0.01), p = 1, gradients 1, 2, 3.
   const Array block = array_of({5}, {0, 0.1, 1, 0, 1}), p = scalar_of(1), buffer = scalar_of(kNaN);

@@ -46,7 +46,6 @@ void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ign
 void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
   NaiveEvent event(log ? "log_softmax" : "softmax", {&x, &y}, 5 * x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1;
-  if (size == 0) return;
   visit_floating(y.dtype, [&]<class T> {
     for_each(without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
       const auto input = [&](int64_t i) { return static_cast<double>(x.as<T>()[at[0] + i * x.strides[axis]]); };
@@ -64,7 +63,6 @@ void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView&
 void NaiveBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
   NaiveEvent event(log ? "log_softmax_backward" : "softmax_backward", {&dy, &y, &dx}, 4 * dx.numel());
   const int64_t size = y.ndim() ? y.shape[axis] : 1;
-  if (size == 0) return;
   visit_floating(dx.dtype, [&]<class T> {
     for_each(without_axis(y.shape, axis), {&dy.strides, &y.strides, &dx.strides}, [&](const int64_t* at) {
       auto gradient = [&](int64_t i) { return static_cast<double>(dy.as<T>()[at[0] + i * dy.strides[axis]]); };

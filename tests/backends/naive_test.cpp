@@ -300,6 +300,39 @@ TEST_CASE("Adam's first step is the learning rate in the gradient's direction") 
   }
 }
 
+TEST_CASE("naive steps on parameters, gradients, states and half copies of any strides") {
+  const Shape shape{3, 4};
+  Maker make(17);
+  rules::Adam rule;
+  rule.amsgrad = true;
+  const Array block = array_of({5}, {1, 0.25, 1, 0, 1});
+  std::vector<Array> before;
+  for (int i = 0; i < 5; ++i) before.push_back(make(shape, DType::f64));
+  for (const int state : {3, 4}) naive().binary(BinaryOp::mul, before[state], before[state], before[state]);
+  const auto step = [&](const std::vector<Layout>& layouts) {
+    std::vector<Array> arrays;
+    for (size_t i = 0; i < 6; ++i) {
+      arrays.push_back(make(shape, i < 5 ? DType::f64 : DType::bf16, layouts[i % layouts.size()]));
+      if (i < 5) naive().copy(before[i], arrays[i]);
+    }
+    ParameterViews views;
+    views.parameter = arrays[0], views.gradient = arrays[1], views.half = arrays[5];
+    for (size_t i = 0; i < 3; ++i) views.states[i] = arrays[2 + i];
+    naive().optimizer_step({&views, 1}, block, {rule});
+    std::vector<Values> after;
+    for (const Array& array : arrays) after.push_back(values(array));
+    return after;
+  };
+  const std::vector<Layout> layouts(std::begin(kOutputLayouts), std::end(kOutputLayouts));
+  const std::vector<Values> dense = step({layouts[0]});
+  CHECK(dense[0] != values(before[0]));
+  for (size_t first = 0; first < layouts.size(); ++first) {
+    std::vector<Layout> rotated = layouts;
+    std::ranges::rotate(rotated, rotated.begin() + static_cast<int64_t>(first));
+    CHECK(step(rotated) == dense);
+  }
+}
+
 TEST_CASE("every naive kernel reports itself to observers, with its bytes") {
   struct Recorder : Observer {
     std::vector<ObservedEvent> events;

@@ -240,7 +240,8 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
   }();
   CHECK(proposal_of(explained.faster, "channels-last"));  // explain() measures the calls of the step
 
-  for (const Shape& shape : {Shape{2, 3, 1, 6}, Shape{2, 3, 6, 1}, Shape{2, 3, 1, 1}, Shape{2, 1, 6, 6}}) {
+  for (const Shape& shape : {Shape{2, 3, 1, 2}, Shape{2, 3, 2, 1}, Shape{2, 2, 1, 6}, Shape{2, 3, 6, 1},
+                             Shape{2, 3, 1, 1}, Shape{2, 1, 6, 6}}) {
     CAPTURE(to_string(shape));
     const Tensor image = randn(shape);
     LikesChannelsLast row;

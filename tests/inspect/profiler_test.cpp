@@ -386,13 +386,16 @@ TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]")
   };
   Events events;
   add_observer(&events);
+  const double begin = observer_time();
   Profiler profiler;
   training::ProfilerOptions options;
   options.max_trace_events = 2;
   Profiler short_of_space(options);
   run_made_program();
+  CHECK(profiler.seconds() <= observer_time() - begin);
   profiler.stop(), short_of_space.stop();
   remove_observer(&events);
+  CHECK((profiler.seconds() > 0 && profiler.seconds() <= observer_time() - begin));
 
   const nlohmann::json trace = traced(profiler);
   std::vector<nlohmann::json> spans, points;

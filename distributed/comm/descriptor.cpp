@@ -125,7 +125,7 @@ CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>
 
 void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited) {
   std::fprintf(stderr, "gradus: %s%s has waited %lld s for %s\n", at(call).c_str(), name_of(waiting).c_str(),
-               static_cast<long long>(kPatience.count() / 1000), list(awaited).c_str());
+               static_cast<long long>(warn_after.count() / 1000), list(awaited).c_str());
 }
 
 bool contradicts(const Descriptor& theirs, const Descriptor& ours) {

@@ -17,8 +17,8 @@ using gradus::Milliseconds;
 
 /// Default timeout of a wait.
 inline constexpr Milliseconds kDefaultTimeout{60'000};
-/// After waiting this long, a rank prints a warning that names the ranks it is waiting for.
-inline constexpr Milliseconds kPatience{10'000};
+/// After waiting this long, a rank prints a warning that names the ranks it is waiting for. Tests shorten it.
+inline Milliseconds warn_after{10'000};
 
 enum class CollectiveKind : uint8_t {
   all_reduce,
@@ -122,7 +122,7 @@ CommStatus peer_lost(const Descriptor& call, int rank, const std::string& cause)
 CommStatus peer_left(const Descriptor& call, int rank);
 /// `waiting` has waited for the ranks `awaited` until its deadline.
 CommStatus timed_out(const Descriptor& call, int waiting, const std::vector<int>& awaited, Milliseconds timeout);
-/// Prints to stderr which ranks `waiting` has been waiting for during the last kPatience.
+/// Prints to stderr which ranks `waiting` has been waiting for during the last `warn_after`.
 void warn_of_waiting(const Descriptor& call, int waiting, const std::vector<int>& awaited);
 
 /// True if both calls are collectives with the same number but differ, so that the two ranks disagree. False for

@@ -5,8 +5,11 @@
 
 #include <atomic>
 #include <cmath>
+#include <fstream>
 #include <map>
+#include <mutex>
 #include <numeric>
+#include <set>
 
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/gradus.h>
@@ -505,6 +508,44 @@ TEST_CASE("a rank that never calls is named when the deadline passes", "[collect
     CHECK(result.status.rank == 2);
     CHECK_THAT(result.error, contains("waited 200 ms for rank 2"));
   }
+}
+
+TEST_CASE("a rank that waits for long names once the rank that it waits for, and waits on", "[collectives]") {
+  const auto warnings = [] {
+    std::multiset<std::string> lines;
+    std::ifstream in("/proc/self/fd/2");
+    for (std::string line; std::getline(in, line);)
+      if (line.find("all_reduce") != std::string::npos) lines.insert(line);
+    return lines;
+  };
+  const ScopedValue<Milliseconds> sooner(warn_after, Milliseconds(20));
+  std::vector<RankResult> results;
+  std::multiset<std::string> lines, expected;
+  printed_to_stderr([&] {
+    std::vector<std::thread> transports;  // at the same time, because a rank asks for 300 ms which ranks are silent
+    std::mutex mutex;
+    for (const char* transport : {"shm", "tcp"})
+      transports.emplace_back([&, transport] {
+        const auto ends = run_ranks(transport, 3, [&](ProcessGroup& group) {
+          group.barrier();
+          if (group.rank() == 1) {
+            for (const Deadline patience(Milliseconds(5000)); warnings().size() < 4 && !patience.passed();)
+              std::this_thread::sleep_for(Milliseconds(1));
+            std::this_thread::sleep_for(Milliseconds(50));
+          }
+          group.all_reduce(contribution<float>(group.rank(), 4), ReduceKind::sum);
+        });
+        const std::lock_guard lock(mutex);
+        results.insert(results.end(), ends.begin(), ends.end());
+      });
+    for (std::thread& transport : transports) transport.join();
+    lines = warnings();
+  });
+  for (const RankResult& result : results) CHECK(result.error == "");
+  for (const char* rank : {"0", "0", "2", "2"})
+    expected.insert("gradus: [all_reduce #2 (sum of 4 float32)] rank " + std::string(rank) +
+                    " has waited 0 s for rank 1");
+  CHECK(lines == expected);
 }
 
 TEST_CASE("of a chain of ranks that wait for each other, the last one is named", "[collectives]") {

@@ -420,6 +420,8 @@ TEST_CASE("all_reduce_coalesced: several arrays as one collective") {
     const Array a = full({2, 3}, group.rank(), kFloat).array(), b = ones({1}).array(), none = zeros({0}).array();
     group.all_reduce_coalesced({a, none, b}, ReduceKind::sum, {.strict = strict});
     require(Tensor(a).equal(full({2, 3}, 3.0)) && Tensor(b).equal(full({1}, 3.0)), "sums");
+    group.all_reduce_coalesced({b}, ReduceKind::prod, {.strict = strict});
+    require(Tensor(b).equal(full({1}, 27.0)), "a single array");
     TensorList several;
     for (const int64_t size : {3, 1, 4, 2}) several.push_back(arange(size * 10, size * 11, kDouble) + group.rank());
     std::vector<Array> arrays;

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include <gradus/distributed/comm/init.h>
+#include <gradus/distributed/elastic/elastic_training.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/processes.h>
@@ -287,6 +288,17 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
     CHECK_THROWS_WITH(init_process_group({.backend = "nccl"}), contains("this build has no NCCL: install it"));
   if (!has_mpi())
     CHECK_THROWS_WITH(init_process_group({.backend = "mpi"}), contains("this build has no MPI: install it"));
+}
+
+TEST_CASE("one process without a launcher is an elastic place whose group makes no connections", "[init]") {
+  const Environment none({});
+  const ElasticPlace place = ElasticPlace::from_environment({});
+  CHECK(place.worker == 0);
+  CHECK(place.local_rank == 0);
+  CHECK(!place.survives_losses);
+  const GroupPtr group = place.connect(Members::first(1, 0, 1), 0, std::nullopt);
+  CHECK((group->rank() == 0 && group->size() == 1));
+  CHECK(group->backend() == "local");
 }
 
 TEST_CASE("spawn runs a function in several processes, which meet", "[init][processes]") {

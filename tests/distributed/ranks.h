@@ -1,6 +1,9 @@
 // Groups whose ranks are threads of the test.
 #pragma once
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,6 +13,7 @@
 #include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/distributed/comm/shm/shm_group.h>
 #include <gradus/distributed/comm/tcp/tcp_group.h>
+#include <gradus/tests/temporary_directory.h>
 
 namespace gradus::test {
 
@@ -40,6 +44,19 @@ class CoalescingGroup final : public dist::TransportGroup<dist::LocalTransport> 
     throw CommError("a coalescing group has no parts");
   }
 };
+
+/// What `body` and the threads that it starts print to stderr.
+inline std::string printed_to_stderr(const std::function<void()>& body) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.file("stderr");
+  const int before = dup(STDERR_FILENO), file = open(path.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0600);
+  dup2(file, STDERR_FILENO);
+  body();
+  dup2(before, STDERR_FILENO);
+  close(before), close(file);
+  const io::Bytes bytes = io::read_file(path);
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// How a rank ended: the message of the exception that it threw, "" if it threw none. For a CollectiveError, `status`
 /// is its status.

@@ -1,7 +1,4 @@
 // The bytes of messages and frames, the texts of failures, and how arrays are divided, without any network.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <gradus/core/io/byte_order.h>
 #include <gradus/core/io/crc32c.h>
 #include <gradus/distributed/comm/descriptor.h>
@@ -9,7 +6,7 @@
 #include <gradus/distributed/comm/reduce.h>
 #include <gradus/distributed/comm/store/store.h>
 #include <gradus/tests/catch.h>
-#include <gradus/tests/temporary_directory.h>
+#include <gradus/tests/distributed/ranks.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -228,16 +225,9 @@ TEST_CASE("the texts of failures name the call, the ranks and the cause", "[wire
 }
 
 TEST_CASE("a rank that waits for long says so", "[wire_format]") {
-  const TemporaryDirectory directory;
-  const std::string path = directory.file("stderr");
-  const int before = dup(STDERR_FILENO), file = open(path.c_str(), O_CREAT | O_WRONLY, 0600);
-  dup2(file, STDERR_FILENO);
-  warn_of_waiting({.sequence = 2}, 1, {0, 3});
-  dup2(before, STDERR_FILENO);
-  close(before), close(file);
-  const io::Bytes bytes = io::read_file(path);
-  CHECK(std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) ==
-        "gradus: [barrier #2] rank 1 has waited 10 s for ranks 0, 3\n");
+  CHECK(printed_to_stderr([] {
+          warn_of_waiting({.sequence = 2}, 1, {0, 3});
+        }) == "gradus: [barrier #2] rank 1 has waited 10 s for ranks 0, 3\n");
 }
 
 TEST_CASE("only collectives with the same number contradict each other", "[wire_format]") {

@@ -206,15 +206,16 @@ class MpiTransport::Exchange {
   }
 
   void run(const Deadline& deadline) {
-    const Deadline patience(kPatience);
-    bool warned = false;
+    Deadline patience(warn_after);
     for (size_t r = 0; r < transport_.headers_.size(); ++r)
       if (!transport_.headers_[r].empty()) find_contradiction(r, transport_.headers_[r].front());
     for (Pause pause; !advance_all(); wait(pause)) {
       if (std::exchange(moved_, false)) pause = {};
       if (deadline.passed()) fail(timed_out(descriptor_, transport_.rank_, awaited_ranks(), deadline.timeout()));
-      if (patience.passed() && !std::exchange(warned, true))
+      if (patience.passed()) {
         warn_of_waiting(descriptor_, transport_.rank_, awaited_ranks());
+        patience = Deadline(kLongestWait);
+      }
     }
   }
 

@@ -171,7 +171,7 @@ class NcclGroup::NcclWork final : public Work {
   }
 
  private:
-  const Deadline patience_{kPatience};
+  const Deadline patience_{warn_after};
   DeviceRuntime& runtime_;
   const Device device_;
   const bool captured_;

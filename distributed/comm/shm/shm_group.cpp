@@ -192,16 +192,17 @@ void ShmGroup::await(std::atomic<uint32_t>& word, uint32_t value, int peer, cons
     std::atomic<uint32_t>& sleepers;
     ~Awake() { sleepers.fetch_sub(1); }
   } awake{header().sleepers};
-  const Deadline patience(kPatience);
-  bool warned = false;
+  Deadline patience(warn_after);
   while (true) {
     const uint32_t seen = word.load();
     if (static_cast<int32_t>(seen - value) >= 0) return;
     check_peer(peer, descriptor);
     if (deadline.passed())
       throw CollectiveError(timed_out(descriptor, rank(), awaited_ranks(peer, descriptor), deadline.timeout()));
-    if (patience.passed() && !std::exchange(warned, true))
+    if (patience.passed()) {
       warn_of_waiting(descriptor, rank(), awaited_ranks(peer, descriptor));
+      patience = Deadline(kLongestWait);
+    }
     line(rank()).heartbeats.fetch_add(1);
     futex_wait(word, seen, std::min(kPollInterval, std::max(deadline.left(), Milliseconds(1))));
   }

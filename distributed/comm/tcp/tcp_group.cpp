@@ -46,14 +46,15 @@ class TcpTransport::Exchange {
 
   void run(const Deadline& deadline) {
     lock_.lock();
-    const Deadline patience(kPatience);
-    bool warned = false;
+    Deadline patience(warn_after);
     while (!advance_all()) {
       if (moved_) continue;
       if (deadline.passed()) fail(timed_out(descriptor_, transport_.rank_, awaited_ranks(), deadline.timeout()));
-      if (patience.passed() && !std::exchange(warned, true))
+      if (patience.passed()) {
         warn_of_waiting(descriptor_, transport_.rank_, awaited_ranks());
-      wait(std::min(deadline.left(), warned ? deadline.left() : patience.left()));
+        patience = Deadline(kLongestWait);
+      }
+      wait(std::min(deadline.left(), patience.left()));
     }
   }
 

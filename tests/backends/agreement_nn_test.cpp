@@ -348,6 +348,23 @@ TEST_CASE("loss scaling agrees on every backend") {
       check_agreement("unscale", {scalar_of(0x1p-12)}, {before, matrix, make({}, dtype), huge}, run(false), run(true));
     }
 
+  for (const double value : {double{INFINITY}, double{NAN}})
+    for (const Shape& shape : {Shape{}, Shape{5}, Shape{3, 4}, Shape{2, 1, 3}})
+      for (int64_t at = 0; at < numel_of(shape); ++at) {  // one element that is not finite, at each place
+        std::vector<double> numbers(static_cast<size_t>(numel_of(shape)), 1);
+        numbers[static_cast<size_t>(at)] = value;
+        const Array gradient = array_of(shape, numbers);
+        const MutableView gradients[] = {array_of({2}, {1, 2}), gradient, array_of({}, {3})};
+        for (const bool defaults : {false, true}) {
+          const Array found = scalar_of(0);
+          Backend& naive = backend("naive");
+          if (defaults) naive.Backend::unscale(gradients, {}, found);
+          else naive.unscale(gradients, {}, found);
+          INFO("shape " << shape << ", element " << at);
+          CHECK(values(found) == std::vector<double>{1});
+        }
+      }
+
   const ScaleRule rule{2, 0.25, 3};
   const std::vector<double> blocks[] = {{1024, 0, 0}, {1024, 1, 0}, {1024, 2, 0}, {1024, 2, 1}, {0x1p127, 2, 0}};
   const std::vector<double> next[] = {{1024, 1, 0}, {1024, 2, 0}, {2048, 0, 0}, {256, 0, 0}, {0x1p127, 0, 0}};

@@ -138,6 +138,50 @@ TEST_CASE("normalisation and its gradients agree on every backend") {
           });
 }
 
+TEST_CASE("each gradient of normalisation is the same without the others") {
+  Maker make(41);
+  const Shape shape = {3, 4, 2, 5}, parameters = {1, 4, 1, 1};
+  const Array x = make(shape, DType::f32), dy = make(shape, DType::f32), y = make(shape, DType::f32),
+              addend = make(shape, DType::f32), weight = make(parameters, DType::f32);
+  const Array mean = make(parameters, DType::f32), variance = make(parameters, DType::f32, Layout::contiguous, 1, 3);
+  const std::vector<double> unwritten(static_cast<size_t>(x.numel()), -77);
+  for (const char* name : {"naive", "openmp"})
+    for (const bool defaults : kBoth)
+      for (const bool relu : kBoth)
+        for (const bool in_parts : {false, relu})
+          for (const bool fixed : kBoth) {
+            // Bit i of `wanted` selects gradient i: of x, of the weight, of the bias, of the residual.
+            const auto gradients = [&](int wanted) {
+              std::vector<Array> all;
+              for (int i = 0; i < 4; ++i) all.push_back(ops::full(i % 3 ? parameters : shape, -77, DType::f32, {}));
+              NormalizeBackwardArgs args{.dy = dy, .x = x, .mean = mean, .variance = variance};
+              args.weight = weight.expand(shape), args.axes = 0b1101, args.eps = 1e-3, args.fixed_statistics = fixed;
+              if (relu) args.y = y;
+              if (in_parts) args.addend = addend;
+              if (wanted & 1) args.dx = all[0];
+              if (wanted & 2) args.dweight = all[1];
+              if (wanted & 4) args.dbias = all[2];
+              if (wanted & 8) args.dresidual = all[3];
+              Backend& on = backend(name);
+              if (defaults) on.Backend::normalize_backward(args);
+              else on.normalize_backward(args);
+              return all;
+            };
+            const int every = relu ? 15 : 7;
+            const std::vector<Array> together = gradients(every);
+            for (int wanted = 1; wanted < every; ++wanted) {
+              INFO(name << (defaults ? " defaults" : "") << (relu ? " relu" : "") << (in_parts ? " in parts" : "")
+                        << (fixed ? " fixed" : "") << ", wanted: " << wanted);
+              const std::vector<Array> some = gradients(wanted);
+              for (size_t i = 0; i < 4; ++i) {
+                const std::vector<double> numbers = values(some[i]);
+                if (wanted & 1 << i) CHECK(error(numbers, values(together[i])) < 1e-5);
+                else CHECK(std::equal(numbers.begin(), numbers.end(), unwritten.begin()));
+              }
+            }
+          }
+}
+
 TEST_CASE("batch norm of images with equal strides agrees on every backend") {
   Maker make(41);
   const NormCase cases[] = {

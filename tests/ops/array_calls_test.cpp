@@ -210,6 +210,14 @@ TEST_CASE("operators on arrays check ranks, shapes and types themselves") {
       {"input must be of a floating type, got int64", [&] { ops::conv2d(whole_image, whole_image, none, false, {}); }},
       {"input is float64 but weight is float32", [&] { ops::conv2d(wide_image, filter, none, false, {}); }},
       {"input is float32 but bias is float64", [&] { ops::conv2d(image, filter, filled({3}, 1, kF64), false, {}); }},
+      {"kernel sizes must be positive, got weight (3, 2, 0, 1)",
+       [&] {
+         ops::conv2d(image, filled({3, 2, 0, 1}, 1), none, false, {});
+       }},
+      {"kernel sizes must be positive, got weight (3, 2, 1, 0)",
+       [&] {
+         ops::conv2d(image, filled({3, 2, 1, 0}, 1), none, false, {});
+       }},
       {"bias must have shape (3,)", [&] { ops::conv2d(image, filter, vector, false, {}); }},
       {"weight must have 2 dimensions (out, in), got shape (2,)", [&] { ops::linear(matrix, vector, none); }},
       {"input needs at least one dimension (…, in), got a scalar", [&] { ops::linear(scalar, matrix, none); }},

@@ -1,5 +1,7 @@
 // Properties of indexing that the op cases do not test: which results are views, and that sums at equal indices do not
 // depend on the number of threads.
+#include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/tests/catch.h>
 
 #include "op_testing.h"
@@ -53,6 +55,68 @@ TEST_CASE("a source may be the tensor that is written") {
   const Tensor places = tensor({2, 0, 1});
   places.scatter_(0, places, tensor({7, 8, 9}));
   CHECK(places.equal(tensor({8, 9, 7})));
+}
+
+TEST_CASE("operators in place may read the tensor that they write through any view of it") {
+  static constexpr int64_t kSize = 40;
+  struct Views {
+    const char* name;
+    Tensor (*written)(const Tensor&);
+    Tensor (*read)(const Tensor&);
+  };
+  const Views pairs[] = {
+      {"itself", [](const Tensor& x) { return x; }, [](const Tensor& x) { return x; }},
+      {"transposed", [](const Tensor& x) { return x; }, [](const Tensor& x) { return x.t(); }},
+      {"one row earlier", [](const Tensor& x) { return x.slice(0, 1, kSize); },
+       [](const Tensor& x) { return x.slice(0, 0, kSize - 1); }},
+      {"one column later", [](const Tensor& x) { return x.slice(1, 0, kSize - 1); },
+       [](const Tensor& x) { return x.slice(1, 1, kSize); }},
+      {"every second row", [](const Tensor& x) { return x.slice(0, 0, kSize / 2); },
+       [](const Tensor& x) { return x.slice(0, 0, kSize, 2); }},
+      {"one row, broadcast", [](const Tensor& x) { return x; }, [](const Tensor& x) { return x[7]; }},
+      {"one column, broadcast", [](const Tensor& x) { return x; }, [](const Tensor& x) { return x.slice(1, 3, 4); }},
+  };
+  struct Operator {
+    const char* name;
+    void (*in_place)(const Tensor& y, const Tensor& x);
+    Tensor (*apart)(const Tensor& y, const Tensor& x);
+  };
+  const Operator operators[] = {
+      {"add_", [](const Tensor& y, const Tensor& x) { y.add_(x); },
+       [](const Tensor& y, const Tensor& x) { return y + x; }},
+      {"sub_", [](const Tensor& y, const Tensor& x) { y.sub_(x); },
+       [](const Tensor& y, const Tensor& x) { return y - x; }},
+      {"x - y into y",
+       [](const Tensor& y, const Tensor& x) {
+         const Array into = y.array();
+         ops::binary(BinaryOp::sub, x.array(), into, &into);
+       },
+       [](const Tensor& y, const Tensor& x) { return x - y; }},
+      {"copy_", [](const Tensor& y, const Tensor& x) { y.copy_(x); },
+       [](const Tensor& y, const Tensor& x) { return x.expand(y.sizes()).clone(); }},
+      {"-x into y",
+       [](const Tensor& y, const Tensor& x) {
+         const Array into = y.array();
+         ops::unary(UnaryOp::neg, x.array().expand(into.shape()), {}, &into);
+       },
+       [](const Tensor& y, const Tensor& x) { return -x.expand(y.sizes()); }},
+      {"1 - x into y",
+       [](const Tensor& y, const Tensor& x) {
+         const Array into = y.array();
+         ops::binary_scalar(BinaryOp::sub, x.array().expand(into.shape()), 1, true, &into);
+       },
+       [](const Tensor& y, const Tensor& x) { return 1 - x.expand(y.sizes()); }},
+  };
+  on_each_cpu_backend([&] {
+    for (const Views& views : pairs)
+      for (const Operator& op : operators) {
+        INFO(op.name << ", " << views.name);
+        const Tensor x = arange(kSize * kSize).to(kFloat).view({kSize, kSize});
+        const Tensor y = views.written(x), expected = op.apart(y, views.read(x));
+        op.in_place(y, views.read(x));
+        CHECK(y.equal(expected));
+      }
+  });
 }
 
 TEST_CASE("sums over equal indices do not depend on the number of threads") {

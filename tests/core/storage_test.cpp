@@ -255,7 +255,10 @@ TEST_CASE("storage comes from a recorder of its device type if that has memory f
   {
     Recorder recorder(DeviceType::cpu);
     {
-      const Storage inside = Storage::allocate(64, {}), copy = inside;
+      const Storage inside = Storage::allocate(64, {});
+      CHECK(inside.is_exclusive());
+      const Storage copy = inside;
+      CHECK_FALSE(inside.is_exclusive());
       CHECK(inside.data() == recorder.block);
       CHECK(inside.bytes() == 64);
       CHECK(recorder.returned == 0);

@@ -143,6 +143,43 @@ class LayoutBackend final : public BackendInterceptor<LayoutBackend> {
   void look_at(const Other&) {}
 };
 
+TEST_CASE("a number on the host combines with an array of any device, on either side, and other host arrays do not") {
+  const Array vector = filled({2}, 1), number = filled({}, 1), flag = filled({}, 1, DType::boolean);
+  const auto add = [](const Array& a, const Array& b) { ops::binary(BinaryOp::add, a, b); };
+  const auto mixes = contains("arguments are on different devices");
+  if (!find_runtime(DeviceType::cuda)) {  // the error is that this process has no such device
+    CHECK_THROWS_WITH(add(elsewhere(vector), number), !mixes);
+    CHECK_THROWS_WITH(add(number, elsewhere(vector)), !mixes);
+  }
+  for (const Array& other : {vector, flag}) {
+    CHECK_THROWS_WITH(add(elsewhere(vector), other), mixes);
+    CHECK_THROWS_WITH(add(other, elsewhere(vector)), mixes);
+  }
+  CHECK_THROWS_WITH(add(elsewhere(number), vector), mixes);
+  CHECK_THROWS_WITH(add(vector, elsewhere(number)), mixes);
+}
+
+TEST_CASE("an index may be larger than its tensor along the indexed dimension alone") {
+  const Shape shape = {2, 3, 4};
+  const Array x = filled(shape, 1);
+  for (int axis = 0; axis < 3; ++axis)
+    for (int larger = 0; larger < 3; ++larger) {
+      Shape sizes = shape;
+      ++sizes[larger];
+      const Array index = filled(sizes, 0, kI64), source = filled(sizes, 2);
+      INFO("axis " << axis << ", larger along " << larger);
+      if (larger == axis) {
+        CHECK(ops::gather(x, axis, index).shape() == sizes);
+        CHECK_NOTHROW(ops::scatter_into(ops::clone(x), axis, index, source, false));
+      } else {
+        const auto refused =
+            contains(" is larger than the tensor of shape (2, 3, 4) in dimension " + std::to_string(larger));
+        CHECK_THROWS_WITH(ops::gather(x, axis, index), refused);
+        CHECK_THROWS_WITH(ops::scatter_into(ops::clone(x), axis, index, source, false), refused);
+      }
+    }
+}
+
 TEST_CASE("the kernel of an optimizer's step gets all arrays of a parameter in one layout") {
   LayoutBackend layouts;
   const BackendGuard guard(layouts);
@@ -334,6 +371,57 @@ TEST_CASE("operators on arrays check ranks, shapes and types themselves") {
   for (const Call& call : calls) {
     CAPTURE(call.message);
     CHECK_THROWS_WITH(call.run(), contains(call.message));
+  }
+}
+
+TEST_CASE("the numbers of a window are checked along rows and along columns") {
+  const Array x = filled({1, 1, 5, 7}, 1);
+  for (const int axis : {0, 1}) {
+    const std::string lines = axis == 0 ? "rows" : "columns", have = axis == 0 ? "5" : "7";
+    const auto convolve = [&](auto member, int64_t number, int64_t kernel = 2) {
+      Conv2dGeometry geometry;
+      (geometry.*member)[axis] = number;
+      Shape filter = {1, 1, 1, 1};
+      filter[2 + axis] = kernel;
+      return ops::conv2d(x, filled(filter, 1), {}, false, geometry).shape()[2 + axis];
+    };
+    const auto pool = [&](auto member, int64_t number, int64_t kernel = 3) {
+      Pool2dGeometry geometry;
+      geometry.kernel[axis] = kernel;
+      (geometry.*member)[axis] = number;
+      return std::get<0>(ops::max_pool2d(x, geometry, false)).shape()[2 + axis];
+    };
+    const int64_t size = x.shape()[2 + axis], far = int64_t{1} << 40, most = INT32_MAX;
+    const std::string beyond = std::to_string(most + 1);
+    CHECK(convolve(&Conv2dGeometry::stride, 2) == (size - 2) / 2 + 1);
+    CHECK(convolve(&Conv2dGeometry::padding, 2) == size + 3);
+    CHECK(convolve(&Conv2dGeometry::dilation, 3) == size - 3);
+    CHECK(pool(&Pool2dGeometry::stride, 2) == (size - 3) / 2 + 1);
+    CHECK(pool(&Pool2dGeometry::padding, 1) == size);
+    CHECK(pool(&Pool2dGeometry::dilation, 2) == size - 4);
+    const std::vector<std::pair<std::string, std::function<void()>>> refused = {
+        {"stride must be positive, got 0", [&] { convolve(&Conv2dGeometry::stride, 0); }},
+        {"dilation must be positive, got 0", [&] { convolve(&Conv2dGeometry::dilation, 0); }},
+        {"padding must not be negative, got -1", [&] { convolve(&Conv2dGeometry::padding, -1); }},
+        {"padding may be at most 1099511627776, got 1099511627777",
+         [&] { convolve(&Conv2dGeometry::padding, far + 1); }},
+        {"kernel reaches over 8 " + lines + " but the padded input has " + have,
+         [&] { convolve(&Conv2dGeometry::dilation, 7); }},
+        {"kernel reaches over 9 " + lines, [&] { convolve(&Conv2dGeometry::dilation, 1, 9); }},
+        {"kernel size must be positive, got 0", [&] { pool(&Pool2dGeometry::kernel, 0); }},
+        {"stride must be positive, got 0", [&] { pool(&Pool2dGeometry::stride, 0); }},
+        {"dilation must be positive, got 0", [&] { pool(&Pool2dGeometry::dilation, 0); }},
+        {"padding must be between 0 and half the kernel size 3, got -1", [&] { pool(&Pool2dGeometry::padding, -1); }},
+        {"padding must be between 0 and half the kernel size 3, got 2", [&] { pool(&Pool2dGeometry::padding, 2); }},
+        {"may be at most 2147483647, got " + beyond, [&] { pool(&Pool2dGeometry::kernel, most + 1); }},
+        {"may be at most 2147483647, got " + beyond, [&] { pool(&Pool2dGeometry::stride, most + 1); }},
+        {"may be at most 2147483647, got " + beyond, [&] { pool(&Pool2dGeometry::dilation, most + 1); }},
+        {"pooling takes at most 2147483647 " + lines + ", got " + have + " and a padding of 1073741823",
+         [&] { pool(&Pool2dGeometry::padding, most / 2, most); }},
+        {"window reaches over 9 " + lines + " but the padded input has " + have,
+         [&] { pool(&Pool2dGeometry::dilation, 4); }},
+        {"window reaches over 8 " + lines, [&] { pool(&Pool2dGeometry::dilation, 1, 8); }}};
+    for (const auto& [message, run] : refused) CHECK_THROWS_WITH(run(), contains(message));
   }
 }
 

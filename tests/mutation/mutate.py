@@ -22,7 +22,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 EQUIVALENTS = pathlib.Path(__file__).with_name("equivalents.txt")
 # Each room and the test programs that concern it. A file belongs to the room with the longest name that fits.
 ROOMS = {
-    "core": "core ops autograd layers wrong_calls backends optim",
+    "core": "core ops autograd layers wrong_calls backends optim graph",
     "core/io": "io checkpoint data training inspect layers",
     "core/platform": "io core checkpoint training",
     "core/runtime": "core graph autograd",

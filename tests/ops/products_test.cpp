@@ -129,6 +129,39 @@ TEST_CASE("a product is added to beta x, scaled by alpha, and a beta of 0 leaves
   CHECK_THROWS_WITH(addmm(m, n, m), contains("inner sizes differ"));
 }
 
+TEST_CASE("products over no terms are 0, or the bias alone") {
+  const auto dirty = [] {  // leaves memory for the next results that does not hold 0
+    for (const int64_t size : {1, 2, 3, 4, 6, 12, 24}) full({size}, 7);
+  };
+  struct Product {
+    Shape a, b, y;
+  };
+  for (const Product& p : {Product{{3, 0}, {0, 2}, {3, 2}},
+                           {{2, 3, 0}, {0, 2}, {2, 3, 2}},
+                           {{2, 3, 0}, {2, 0, 2}, {2, 3, 2}},
+                           {{3, 0}, {0}, {3}},
+                           {{0}, {0, 2}, {2}},
+                           {{0}, {0}, {}},
+                           {{0, 3}, {3, 2}, {0, 2}}}) {
+    INFO("(" << p.a << ") times (" << p.b << ")");
+    dirty();
+    CHECK(matmul(ones(p.a), ones(p.b)).equal(zeros(p.y)));
+  }
+  const Tensor bias = arange(4).to(kFloat);
+  for (const Shape& lead : {Shape{}, Shape{3}, Shape{2, 3}, Shape{2, 0}}) {
+    Shape in = lead, out = lead, none = lead;
+    in.push_back(0), out.push_back(4), none.push_back(0);
+    dirty();
+    CHECK(linear(ones(in), ones({4, 0}), bias).equal(bias.expand(out)));
+    dirty();
+    CHECK(linear(ones(in), ones({4, 0})).equal(zeros(out)));
+    CHECK(linear(ones(in), ones({0, 0})).equal(zeros(none)));
+    dirty();
+    CHECK(linear(ones(out), ones({0, 4})).equal(zeros(none)));
+  }
+  CHECK(addmm(bias, ones({3, 0}), ones({0, 4})).equal(bias.expand({3, 4})));
+}
+
 TEST_CASE("tensordot sums over any pairs of dimensions, cross over the next two") {
   const Tensor a = numbers({2, 3, 4}, 1.1), b = numbers({4, 3, 5}, 1.3), c = numbers({3, 2}, 0.9);
   using X = const TensorList&;

@@ -1,5 +1,6 @@
 // What random operators drop and draw, as far as it does not depend on the numbers that are drawn.
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <set>
 #include <string>
@@ -121,6 +122,38 @@ TEST_CASE("random_ draws the integers that a type represents, or those of a rang
     CHECK((x.min().item<int64_t>() == 3 && x.max().item<int64_t>() == 6));
   }
   CHECK(empty({100}, kLong).random_(-2, -1).equal(full({100}, -2)));
+}
+
+TEST_CASE("every operator takes as many draws of the generator as it makes, with and without elements") {
+  struct Call {
+    const char* name;
+    uint64_t draws;
+    std::function<void(int64_t size)> run;
+  };
+  const auto attend = [](double p) {
+    const Tensor q = ones({1, 1, 3, 2});
+    scaled_dot_product_attention(q, q, q, {}, p);
+  };
+  const std::vector<Call> calls = {
+      {"rand", 1, [](int64_t n) { rand({n}); }},
+      {"randn", 1, [](int64_t n) { randn({n}); }},
+      {"randint", 1, [](int64_t n) { randint(0, 9, {n}); }},
+      {"randperm", 1, [](int64_t n) { randperm(n); }},
+      {"uniform_", 1, [](int64_t n) { zeros({n}).uniform_(0, 1); }},
+      {"normal_", 1, [](int64_t n) { zeros({n}).normal_(0, 1); }},
+      {"bernoulli_", 1, [](int64_t n) { zeros({n}).bernoulli_(0.5); }},
+      {"dropout", 1, [](int64_t n) { dropout(ones({n}), 0.5); }},
+      {"multinomial", 1, [](int64_t n) { multinomial(ones({n + 1}), 1); }},
+      {"multinomial with replacement", 1, [](int64_t n) { multinomial(ones({n + 1}), 5, true); }},
+      {"attention with dropout", 1, [&](int64_t) { attend(0.5); }},
+      {"attention", 0, [&](int64_t) { attend(0); }}};
+  for (const Call& call : calls)
+    for (const int64_t size : {0, 1, 5}) {
+      INFO(call.name << " of " << size);
+      const uint64_t before = draw_position();
+      call.run(size);
+      CHECK(draw_position() - before == call.draws);
+    }
 }
 
 TEST_CASE("permutations contain each number once, and differ") {

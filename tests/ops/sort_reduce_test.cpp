@@ -82,6 +82,21 @@ TEST_CASE("multinomial draws in proportion") {
   }
 }
 
+TEST_CASE("each row of multinomial is drawn by its own weights, whatever their sum") {
+  manual_seed(6);
+  constexpr int64_t kDraws = 8000;
+  const Tensor weights = tensor({1., 3., 0., 0., 0., 500., 0., 1500.}).view({2, 4});
+  const Tensor drawn = multinomial(weights, kDraws, true);
+  REQUIRE(drawn.sizes() == Shape{2, kDraws});
+  for (int64_t row = 0; row < 2; ++row) {
+    auto [values, inverse, counts] = _unique2(drawn[row], true, false, true);
+    CHECK(values.equal(row == 0 ? tensor({0, 1}) : tensor({1, 3})));
+    CHECK((counts - tensor({1., 3.}) / 4 * kDraws).abs().max().item<double>() < 2.5 * std::sqrt(kDraws));
+  }
+  const Tensor first = multinomial(weights, 1);  // without replacement
+  CHECK((first[0].item<int64_t>() <= 1 && first[1].item<int64_t>() % 2 == 1));
+}
+
 TEST_CASE("multinomial of one category and of the smallest weights") {
   CHECK(multinomial(tensor({2.5}), 4, true).equal(zeros({4}, kLong)));
   CHECK(multinomial(full({3, 1}, 1e-30), 1).equal(zeros({3, 1}, kLong)));

@@ -70,7 +70,6 @@ struct SyncNormalize final : Node {
     if (running.mean.defined() && !autograd::is_recomputing())
       ops::update_running_statistics(running, ops::cast(all.mean, result.mean.dtype()),
                                      ops::cast(all.unbiased_variance, result.mean.dtype()));
-    if (!needs_grad(0) && !needs_grad(1) && !needs_grad(2)) return result.y;
     x = input(0), mean = result.mean, variance = result.variance, count = all.count;
     if (w.defined()) weight = input(1);
     return result.y;

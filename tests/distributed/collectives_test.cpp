@@ -309,27 +309,29 @@ TEST_CASE("messages do not wait for messages of other ranks or of the other dire
   constexpr int64_t kCount = 1'000'000;
   const TcpOptions options{.timeout = Milliseconds(10'000)};
   SECTION("in any order of calls") {
+    const int hub = GENERATE(0, 1, 2), first = (hub + 1) % 3, second = (hub + 2) % 3;
     const auto body = [&](ProcessGroup& group) {
       const Array x = contribution<float>(group.rank(), kCount), y = x.slice(0, 0, kCount / 2);
-      if (group.rank() == 0) {  // rank 2 calls both in the opposite order
-        const auto a = group.send(x, 1, {.async = true}), b = group.send(y, 2, {.async = true});
+      if (group.rank() == hub) {  // the others call both in the opposite order
+        const auto a = group.send(x, first, {.async = true}), b = group.send(y, second, {.async = true});
         b->wait();
-        const Array from_1 = Array::empty({kCount}, DType::f32), from_2 = Array::empty({kCount / 2}, DType::f32);
-        const auto c = group.recv(from_1, 1, {.async = true}), d = group.recv(from_2, 2, {.async = true});
+        const Array from_first = Array::empty({kCount}, DType::f32), from_second = y.new_empty({kCount / 2});
+        const auto c = group.recv(from_first, first, {.async = true});
+        const auto d = group.recv(from_second, second, {.async = true});
         for (const auto& work : {a, c, d}) work->wait();
-        require(equals<float>(from_1, 0, kCount, [](int64_t i) { return element(1, i); }), "from rank 1");
-        require(equals<float>(from_2, 0, kCount / 2, [](int64_t i) { return element(2, i); }), "from rank 2");
-      } else if (group.rank() == 1) {
-        group.recv(Array::empty({1}, DType::f32), 2);
-        group.recv(Array::empty({kCount}, DType::f32), 0);
-        group.recv(Array::empty({1}, DType::f32), 2);
-        group.send(x, 0);
+        require(equals<float>(from_first, 0, kCount, [&](int64_t i) { return element(first, i); }), "first");
+        require(equals<float>(from_second, 0, kCount / 2, [&](int64_t i) { return element(second, i); }), "second");
+      } else if (group.rank() == first) {
+        group.recv(Array::empty({1}, DType::f32), second);
+        group.recv(Array::empty({kCount}, DType::f32), hub);
+        group.recv(Array::empty({1}, DType::f32), second);
+        group.send(x, hub);
       } else {
         const Array one = x.slice(0, 0, 1);
-        group.recv(Array::empty({kCount / 2}, DType::f32), 0);
-        group.send(one, 1);
-        group.send(y, 0);
-        group.send(one, 1);
+        group.recv(Array::empty({kCount / 2}, DType::f32), hub);
+        group.send(one, first);
+        group.send(y, hub);
+        group.send(one, first);
       }
     };
     expect_ranks(transport, 3, body, options);

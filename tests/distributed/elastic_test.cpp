@@ -316,8 +316,9 @@ TEST_CASE("elastic training: a worker gets its rank once, and a group after each
   const auto store = std::make_shared<HashStore>();
   Membership membership(store);
   membership.begin(Members::first(1, 0, 1));
-  int failures = 2, ranks = 0, groups = 0, updates = 0;
-  const auto connect = [](const Members&, int, std::optional<int>) -> GroupPtr {
+  int failures = 2, ranks = 0, groups = 0, updates = 0, devices = 0;
+  const auto connect = [&](const Members&, int, std::optional<int> device) -> GroupPtr {
+    devices += device.has_value();
     return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
   };
   ElasticOptions options;
@@ -331,6 +332,7 @@ TEST_CASE("elastic training: a worker gets its rank once, and a group after each
   };
   CHECK(training.run(2, compute, [&] { ++updates; }));
   CHECK((ranks == 1 && groups == 3 && updates == 2 && training.step() == 2));
+  CHECK(devices == 0);  // the CPU is no device that a group would have to know
 }
 
 TEST_CASE("elastic training: a line of text replays a schedule", "[elastic]") {

@@ -292,10 +292,11 @@ TEST_CASE("one process without a launcher is a group of one", "[init]") {
 
 TEST_CASE("one process without a launcher is an elastic place whose group makes no connections", "[init]") {
   const Environment none({});
-  const ElasticPlace place = ElasticPlace::from_environment({});
+  ElasticPlace place = ElasticPlace::from_environment({});
   CHECK(place.worker == 0);
   CHECK(place.local_rank == 0);
   CHECK(!place.survives_losses);
+  CHECK(place.membership.latest().str() == Members::first(1, 0, 1).str());
   const GroupPtr group = place.connect(Members::first(1, 0, 1), 0, std::nullopt);
   CHECK((group->rank() == 0 && group->size() == 1));
   CHECK(group->backend() == "local");

@@ -207,6 +207,40 @@ TEST_CASE("SyncBatchNorm without parameters, running statistics or a gradient of
   CHECK(difference(parts[0].dbias + parts[1].dbias + parts[2].dbias, affine->bias.grad(), 1e-12) == "");
 }
 
+TEST_CASE("each gradient of SyncBatchNorm is the same without the others", "[sync_batch_norm]") {
+  manual_seed(11);
+  const Step batch = whole_batch({5, 6}, kDouble);
+  nn::BatchNorm1d plain(5);
+  fill_parameters(*plain, kDouble);
+  Step whole = batch;
+  run(*plain, &whole);
+  for (int wanted = 0; wanted < 8; ++wanted) {  // bit i: of x, of the weight, of the bias
+    std::vector<Step> parts = split(batch, 2);
+    expect_ranks("local", 2, [&](ProcessGroup& group) {
+      Step& part = parts[static_cast<size_t>(group.rank())];
+      nn::SyncBatchNorm norm(nn::BatchNormOptions(5), shared(group));
+      fill_parameters(*norm, kDouble);
+      part.x.set_requires_grad(wanted & 1);
+      norm->weight.set_requires_grad(wanted & 2);
+      norm->bias.set_requires_grad(wanted & 4);
+      part.y = norm(part.x);
+      if (part.y.requires_grad()) (part.y * part.dy).sum().backward();
+      part.dx = part.x.grad(), part.dweight = norm->weight.grad(), part.dbias = norm->bias.grad();
+    });
+    INFO("wanted: " << wanted);
+    for (const Step& part : parts) {
+      CHECK(part.y.requires_grad() == (wanted != 0));
+      CHECK(part.dx.defined() == ((wanted & 1) != 0));
+      CHECK(part.dweight.defined() == ((wanted & 2) != 0));
+      CHECK(part.dbias.defined() == ((wanted & 4) != 0));
+    }
+    CHECK(difference(cat({parts[0].y.detach(), parts[1].y.detach()}), whole.y.detach(), 1e-12) == "");
+    if (wanted & 1) CHECK(difference(cat({parts[0].dx, parts[1].dx}), whole.dx, 1e-11) == "");
+    if (wanted & 2) CHECK(difference(parts[0].dweight + parts[1].dweight, whole.dweight, 1e-11) == "");
+    if (wanted & 4) CHECK(difference(parts[0].dbias + parts[1].dbias, whole.dbias, 1e-11) == "");
+  }
+}
+
 TEST_CASE("convert_sync_batchnorm keeps the modules and everything in them", "[sync_batch_norm]") {
   manual_seed(11);
   NormNet net;

@@ -132,6 +132,32 @@ TEST_CASE("a control connection that ends instead of announcing a failure is a f
   CHECK(outcome.time < std::chrono::seconds(2));
 }
 
+TEST_CASE("a rank that only receives notices the end of a control connection while messages could still come",
+          "[faults]") {
+  const Kind kind = GENERATE(Kind::reset, Kind::half_close);
+  CAPTURE(static_cast<int>(kind));
+  std::atomic<bool> ended = false;
+  const Outcome outcome = run_through_proxy(2, {.kind = kind, .on_control = true}, [&](ProcessGroup& group) {
+    if (group.rank() == 1) {
+      group.abort("enough");
+      for (const Deadline patience(Milliseconds(5000)); !ended && !patience.passed();)
+        std::this_thread::sleep_for(Milliseconds(1));  // keeps the connections of messages open
+      return;
+    }
+    try {
+      group.recv(Array::empty({10}, DType::f32), 1);
+    } catch (...) {
+      ended = true;
+      throw;
+    }
+  });
+  CHECK(outcome.struck);
+  CHECK(outcome.ranks[0].status.failure == CommFailure::peer_lost);
+  CHECK(outcome.ranks[0].status.rank == 1);
+  CHECK_THAT(outcome.ranks[0].error, contains("rank 1 was lost: its connection was closed"));
+  CHECK(outcome.time < std::chrono::seconds(2));
+}
+
 TEST_CASE("bits that flip on the wire are an error on all ranks", "[faults]") {
   const bool upwards = GENERATE(true, false);
   const uint64_t number = GENERATE(range(0, 14));

@@ -161,11 +161,10 @@ class TcpTransport::Exchange {
   /// belongs to a different call with this call's number. Otherwise ranks could wait for each other in a circle and
   /// time out, and the error would not name the cause.
   void inspect(int rank) {
-    std::array<std::byte, MessageHeader::kBytes> header;
+    std::array<std::byte, MessageHeader::kBytes> header = {};
     const ssize_t got = recv(peer_of(rank).in.descriptor(), header.data(), header.size(), MSG_PEEK);
     if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest has not arrived yet
     inspected_[static_cast<size_t>(rank)] = true;
-    if (got <= 0) return;
     Descriptor theirs;
     try {
       theirs = MessageHeader::decode(header).descriptor;

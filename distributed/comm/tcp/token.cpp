@@ -75,14 +75,10 @@ Token Token::parse(const std::string& hex, const std::string& source) {
 Token Token::from_descriptor(int number) {
   const std::string source = "descriptor " + std::to_string(number);
   char text[66];
-  size_t size = 0;
-  while (size < sizeof text) {
-    const ssize_t got = pread(number, text + size, sizeof text - size, static_cast<off_t>(size));
-    if (got < 0 && errno == EINTR) continue;
-    GRADUS_CHECK(got >= 0, IoError, "cannot read a token from ", source, ": ", std::strerror(errno));
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
+  ssize_t got = -1;
+  while ((got = pread(number, text, sizeof text, 0)) < 0 && errno == EINTR) {}
+  GRADUS_CHECK(got >= 0, IoError, "cannot read a token from ", source, ": ", std::strerror(errno));
+  auto size = static_cast<size_t>(got);
   if (size > 0 && text[size - 1] == '\n') --size;
   return parse({text, size}, source);
 }

@@ -108,6 +108,39 @@ TEST_CASE("LBFGS stops where the slope along its direction is within the toleran
   CHECK(optimizer.state_dict()["state.n_iter"].item<int>() == 1);
 }
 
+TEST_CASE("LBFGS makes the same steps however its numbers are divided among tensors") {
+  const auto run = [](const std::vector<Shape>& shapes, const LBFGSOptions& options) {
+    std::vector<Tensor> parts;
+    int64_t begin = 0;
+    for (const Shape& shape : shapes) {
+      const int64_t size = numel_of(shape);
+      parts.push_back((arange(begin, begin + size, kDouble) / 3).view(shape).clone().set_requires_grad(true));
+      begin += size;
+    }
+    const auto all = [&] {
+      TensorList flat;
+      for (const Tensor& part : parts) flat.push_back(part.flatten());
+      return cat(flat);
+    };
+    const Tensor weights = arange(1, begin + 1, kDouble);
+    LBFGS optimizer(parts, options);
+    for (int step = 0; step < 2; ++step)
+      optimizer.step([&] {
+        optimizer.zero_grad();
+        const Tensor x = all(), loss = (weights * (x - 1).square()).sum() + x.sum().square() / 7 + x.pow(4).sum() / 20;
+        loss.backward();
+        return loss;
+      });
+    return all().detach();
+  };
+  for (const LBFGSOptions& options :
+       {LBFGSOptions(0.1).max_iter(4).history_size(2), LBFGSOptions().max_iter(4).line_search_fn("strong_wolfe")}) {
+    const Tensor whole = run({{10}}, options);
+    CHECK(run({{1}, {2, 2}, {5}}, options).equal(whole));
+    CHECK(run({{3}, {0}, {}, {3, 2}}, options).equal(whole));
+  }
+}
+
 TEST_CASE("LBFGS resumed from a state dict or an archive is bit-identical") {
   for (const auto& [name, options] : lbfgs_cases()) {
     INFO(name);

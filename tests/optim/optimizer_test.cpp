@@ -264,6 +264,24 @@ TEST_CASE("invalid options and parameters are errors") {
           "lr", "-1");
 }
 
+TEST_CASE("options may be the ends of their ranges") {
+  const Tensor a = parameter(1);
+  const double below = std::nextafter(1.0, 0.0);
+  CHECK_NOTHROW(SGD({a}, SGDOptions(0).momentum(0).weight_decay(0).dampening(-1)));
+  CHECK_NOTHROW(SGD({a}, SGDOptions(0.1).nesterov(true).momentum(1e-300)));
+  CHECK_NOTHROW(Adam({a}, AdamOptions(0).betas({0, 0}).eps(0).weight_decay(0)));
+  CHECK_NOTHROW(AdamW({a}, AdamWOptions(0).betas({below, below}).eps(0).weight_decay(0)));
+  CHECK_NOTHROW(RMSprop({a}, RMSpropOptions(0).alpha(0).eps(0).momentum(0).weight_decay(0)));
+  CHECK_NOTHROW(RMSprop({a}, RMSpropOptions().alpha(1)));
+  CHECK_THROWS_AS(RMSprop({a}, RMSpropOptions().alpha(std::nextafter(1.0, 2.0))), ValueError);
+  CHECK_NOTHROW(Adagrad({a}, AdagradOptions(0).lr_decay(0).initial_accumulator_value(0).eps(0).weight_decay(0)));
+  CHECK_NOTHROW(NAdam({a}, NAdamOptions(0).betas({0, 0}).momentum_decay(0).eps(0).weight_decay(0)));
+  CHECK_NOTHROW(RAdam({a}, RAdamOptions(0).betas({below, below}).eps(0).weight_decay(0)));
+  CHECK_NOTHROW(Lion({a}, LionOptions(0).betas({0, below}).weight_decay(0)));
+  SGD optimizer({a}, 0.1);
+  CHECK_NOTHROW(optimizer.set_lr(0));
+}
+
 TEST_CASE("options of another optimizer are an error in the next step") {
   const Tensor a = parameter(1);
   SGD optimizer({a}, 0.1);

@@ -189,6 +189,21 @@ TEST_CASE("a schedule can be set to any step") {
   }
 }
 
+TEST_CASE("a schedule has the same rates by steps as by setting its step, over many periods") {
+  for (const auto& [name, make] : cases()) {
+    const bool ends = std::string(name).starts_with("one_cycle");
+    TwoGroups stepped, set;
+    const auto schedule = make(stepped.optimizer), other = make(set.optimizer);
+    for (int n = 1; n <= (ends ? kCalls : 80); ++n) {
+      INFO(name << " after " << n << " calls");
+      schedule->step();
+      other->set_step_count(n);
+      for (size_t group = 0; group < 2; ++group)
+        CHECK(schedule->get_last_lr()[group] == Approx(other->get_last_lr()[group]).epsilon(1e-9).margin(1e-15));
+    }
+  }
+}
+
 TEST_CASE("a schedule resumed from a state dict is bit-identical") {
   for (const auto& [name, make] : cases()) {
     TwoGroups through, resumed;

@@ -267,6 +267,38 @@ TEST_CASE("a RecordingGroup counts the bytes of uneven parts and fills what it w
   CHECK(equals<float>(y, 2, 4, [](int64_t) { return 9; }));
 }
 
+TEST_CASE("a RecordingGroup adds up the bytes that leave it, and receives what it sends", "[collectives]") {
+  using enum CollectiveKind;
+  RecordingGroup group(2, 4);
+  const Array x = contribution<float>(2, 8), part = contribution<float>(2, 2), whole = x.new_empty({8});
+  const Array quarter = x.new_empty({2});
+  for (int64_t calls : {1, 2}) {
+    INFO("call " << calls);
+    group.all_reduce(x);
+    CHECK(group.bytes(all_reduce) == calls * 2 * 32 * 3 / 4);
+    group.broadcast(x, 2);
+    group.broadcast(x, 0);  // from another rank
+    CHECK(group.bytes(broadcast) == calls * 32 * 3);
+    group.all_gather(part, whole);
+    CHECK(group.bytes(all_gather) == calls * 8 * 3);
+    CHECK(equals<float>(
+        whole, 0, 8, [](int64_t i) { return element(2, i); }, 2));
+    group.reduce_scatter(x, quarter);
+    CHECK(group.bytes(reduce_scatter) == calls * 8 * 3);
+    CHECK(equals<float>(quarter, 0, 2, [](int64_t i) { return element(2, 4 + i); }));
+    group.all_to_all(x, whole);
+    CHECK(group.bytes(all_to_all) == calls * 8 * 3);
+    CHECK(equals<float>(whole, 0, 8, [](int64_t i) { return element(2, i); }));
+    group.barrier();
+    CHECK(group.bytes(barrier) == 0);
+  }
+  CHECK(equals<float>(x, 0, 8, [](int64_t i) { return element(2, i); }));
+  group.reset_bytes();
+  CHECK(group.bytes(all_reduce) == 0);
+  CHECK_THROWS_WITH(group.gather(part, {}, 0), contains("a RecordingGroup does not support gather"));
+  CHECK_THROWS_WITH(group.send(part, 0), contains("a RecordingGroup does not support send"));
+}
+
 TEST_CASE("asynchronous work is done in order while its callers continue", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   expect_ranks(transport, 3, [](ProcessGroup& group) {

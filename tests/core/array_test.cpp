@@ -87,6 +87,10 @@ TEST_CASE("slice follows Python's rules") {
   CHECK(elements(x.slice(0, -100, INT64_MAX, INT64_MAX)) == std::vector<int64_t>{0});
   CHECK(elements(x.slice(0, 1, 10, 2).slice(0, 1, 5, 2)) == std::vector<int64_t>{3, 7});
   CHECK(x.view({5, 2}).slice(0, 1, 5, INT64_MAX).strides() == Strides{2, 1});  // one element, so the step is not used
+  // A slice without elements does not point beyond the storage.
+  CHECK(x.slice(0, 10, 10).offset() == 0);
+  CHECK(x.slice(0, 4, 9).slice(0, 5, 5).offset() == 4);
+  CHECK(x.view({5, 2}).slice(0, 5, 5).slice(1, 2, 2).offset() == 0);
   CHECK_THROWS_AS(x.slice(0, 0, 1, 0), ValueError);
   CHECK_THROWS_AS(x.slice(1, 0, 1), IndexError);
   CHECK_THROWS_AS(counting({}).slice(0, 0, 1), IndexError);

@@ -391,6 +391,31 @@ TEST_CASE("a captured step is replayed for its batch size and captured again aft
   for (int i = 0; i < 4; ++i) run(4, 19 + i, 7, false);
 }
 
+TEST_CASE("a scale is updated in a capture by the steps of that capture, after eager ones that are not finished") {
+  if (!other_backend()) return;
+  const auto parameter = [] { return ones({2}, TensorOptions(kFloat).device(kOther)).requires_grad_(); };
+  const Tensor w = parameter(), v = parameter();
+  using Parameters = std::vector<Tensor>;
+  optim::SGD optimizers[] = {optim::SGD(Parameters{w}, 0.5), optim::SGD(Parameters{v}, 0.5)};  // in order of addresses
+  optim::SGD &first = optimizers[0], &second = optimizers[1];
+  amp::GradScaler scaler(amp::GradScalerOptions().init_scale(4).growth_interval(1));
+  const auto backward = [&] {
+    first.zero_grad(), second.zero_grad();
+    scaler.scale((w * v).sum()).backward();
+  };
+  backward();
+  scaler.step(first), scaler.step(second);
+  scaler.update();
+  CHECK(scaler.get_scale() == 8);
+  backward();
+  scaler.unscale_(first);
+  runtime(DeviceType::cuda).begin_capture();
+  scaler.step(second);
+  scaler.update();
+  CHECK_THROWS_WITH(scaler.update(), contains("no gradients were looked at"));
+  runtime(DeviceType::cuda).end_capture();
+}
+
 TEST_CASE("a recorded step on another device detects autocast for it") {
   if (!other_backend()) return;
   nn::Linear layer(4, 4);

@@ -33,7 +33,7 @@ ROOMS = {
     "backends/openmp": "backends ops layers optim",
     "autograd": "autograd ops autocast layers wrong_calls",
     "layers": "layers ops wrong_calls torch_programs lenet",
-    "optim": "optim training checkpoint torch_programs",
+    "optim": "optim training checkpoint torch_programs graph",
     "data": "data wrong_calls torch_programs",
     "training": "training checkpoint torch_programs graph",
     "distributed": "distributed training",

@@ -1,5 +1,7 @@
 #include <functional>
+#include <stdexcept>
 #include <thread>
+#include <typeindex>
 
 #include <gradus/core/array/dtype.h>
 #include <gradus/core/array/shape.h>
@@ -86,4 +88,30 @@ TEST_CASE("messages name the outermost op, the module path, and the user's line"
   CHECK(message_of(fail) == "weight expects 3 channels");
   OpContext unknown_place("matmul");
   CHECK(message_of(fail) == "[matmul] weight expects 3 channels");
+}
+
+TEST_CASE("an error that is rethrown with a prefix keeps its type, and any other exception becomes an Error") {
+  const auto rethrown = [](const auto& thrown) {
+    try {
+      try {
+        throw thrown;
+      } catch (...) { rethrow_with_prefix("loading 'x': "); }
+    } catch (const std::exception& error) {
+      CHECK(std::string(error.what()) == std::string("loading 'x': ") + thrown.what());
+      return std::type_index(typeid(error));
+    }
+    return std::type_index(typeid(void));
+  };
+  const auto keeps_type = [&](const auto& thrown) { return rethrown(thrown) == std::type_index(typeid(thrown)); };
+  CHECK(keeps_type(Error("a")));
+  CHECK(keeps_type(IoError("b")));
+  CHECK(keeps_type(ValueError("c")));
+  CHECK(keeps_type(IndexError("d")));
+  CHECK(keeps_type(ShapeError("e")));
+  CHECK(keeps_type(DTypeError("f")));
+  CHECK(keeps_type(DeviceError("g")));
+  CHECK(keeps_type(AutogradError("h")));
+  CHECK(keeps_type(OutOfMemoryError("i")));
+  CHECK(keeps_type(CommError("j")));
+  CHECK(rethrown(std::runtime_error("k")) == std::type_index(typeid(Error)));
 }

@@ -65,6 +65,14 @@ TEST_CASE("row-major and channels-last strides") {
   CHECK_THROWS_AS(channels_last_strides({2, 3, 4}), ShapeError);
 }
 
+TEST_CASE("axes are ordered by falling strides, and in their own order where strides are equal") {
+  CHECK(axes_by_stride({1, 12, 4}) == Dims{1, 2, 0});
+  CHECK(axes_by_stride({2, 2, 1}) == Dims{0, 1, 2});
+  CHECK(axes_by_stride({1, 0, 1, 0}) == Dims{0, 2, 1, 3});
+  CHECK(axes_by_stride({0, 0, 0, 0, 0}) == Dims{0, 1, 2, 3, 4});
+  CHECK(axes_by_stride({}).empty());
+}
+
 TEST_CASE("broadcasting follows NumPy and names both shapes if it fails") {
   CHECK(broadcast_shapes({2, 1, 4}, {3, 1}) == Shape{2, 3, 4});
   CHECK(broadcast_shapes({}, {5}) == Shape{5});

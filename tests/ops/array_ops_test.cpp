@@ -66,6 +66,13 @@ TEST_CASE("ranges of integers are counted exactly, and those with a fraction by 
     CHECK(count(int64_t{0}, 4.5, int64_t{2}, dtype) == 3);
     CHECK(count(int64_t{0}, int64_t{3}, 1.5, dtype) == 2);
   }
+  // From 2^62 elements on, the count is refused; below, there is only too little memory.
+  const auto too_many = test::contains("has too many elements");
+  const int64_t most = int64_t{1} << 62;
+  CHECK_THROWS_WITH(count(int64_t{0}, most, int64_t{1}, DType::i64), too_many);
+  CHECK_THROWS_WITH(count(int64_t{0}, most - 1, int64_t{1}, DType::i64), !too_many);
+  CHECK_THROWS_WITH(count(0.0, 0x1p62, 1.0, DType::f64), too_many);
+  CHECK_THROWS_WITH(count(0.0, std::nextafter(0x1p62, 0.0), 1.0, DType::f64), !too_many);
 }
 
 TEST_CASE("softplus and mish are straight above their thresholds, not at them") {

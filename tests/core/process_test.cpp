@@ -53,6 +53,9 @@ TEST_CASE("an unqualified name has nothing in front of it and keeps its template
   CHECK(platform::unqualified("::LinearImpl") == "LinearImpl");
   CHECK(platform::unqualified("") == "");
   CHECK(platform::unqualified("a:b") == "a:b");
+  CHECK(platform::unqualified("a::b") == "b");
+  CHECK(platform::unqualified("a::") == "");
+  CHECK(platform::unqualified("a:") == "a:");
   CHECK(platform::unqualified("nn::Map<std::string, std::pair<a::B, c::D>>") ==
         "Map<std::string, std::pair<a::B, c::D>>");
   CHECK(platform::unqualified("nn::Map<std::string>::Entry") == "Entry");

@@ -125,7 +125,7 @@ LBFGS::Point LBFGS::strong_wolfe(const std::function<Point(double)>& at, Point s
     const double margin = 0.1 * (right - left);
     const bool at_edge = std::min(right - next, next - left) < margin;
     if (at_edge && (little_progress || next >= right || next <= left)) {
-      next = std::abs(next - right) < std::abs(next - left) ? right - margin : left + margin;
+      next = right - next < next - left ? right - margin : left + margin;
       little_progress = false;
     } else {
       little_progress = at_edge;

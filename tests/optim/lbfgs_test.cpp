@@ -108,6 +108,41 @@ TEST_CASE("LBFGS stops where the slope along its direction is within the toleran
   CHECK(optimizer.state_dict()["state.n_iter"].item<int>() == 1);
 }
 
+TEST_CASE("LBFGS goes on until a gradient, a step or a change of the loss is within its tolerance") {
+  // The calls of a closure that gets the number of earlier calls and returns a loss and the gradient, and the last x.
+  // At most 3 calls are made, 5 / 4 of max_iter.
+  const auto calls_of = [](const LBFGSOptions& options, const std::function<std::pair<double, double>(int)>& script) {
+    const Tensor x = full({1}, 3.0, TensorOptions(kDouble).requires_grad(true));
+    LBFGS optimizer({x}, options);
+    int calls = 0;
+    optimizer.step([&] {
+      const auto [loss, gradient] = script(calls++);
+      x.mutable_grad() = full({1}, gradient, kDouble);
+      return full({}, loss, kDouble);
+    });
+    return std::pair(calls, x.item<double>());
+  };
+  const auto falling = [](double gradient, double by) {
+    return [=](int call) { return std::pair(-by * call, gradient); };
+  };
+  const auto options = [](double lr) { return LBFGSOptions(lr).max_iter(3); };
+  using Result = std::pair<int, double>;
+  // The gradient at the beginning, and after a step.
+  CHECK(calls_of(options(1).tolerance_grad(0.5), falling(0.5, 10)) == Result(1, 3));
+  CHECK(calls_of(options(1).tolerance_grad(0.49), falling(0.5, 10)) == Result(3, 2));
+  const auto flatter = [](int call) { return std::pair(-10.0 * call, call == 0 ? 1.0 : 0.5); };
+  CHECK(calls_of(options(1).tolerance_grad(0.5), flatter) == Result(2, 2));
+  CHECK(calls_of(options(1).tolerance_grad(0.49), flatter).first == 3);
+  // A step of 1/4.
+  CHECK(calls_of(options(0.5).tolerance_change(0.25), falling(0.5, 10)) == Result(2, 2.75));
+  CHECK(calls_of(options(0.5).tolerance_change(0.24), falling(0.5, 10)) == Result(3, 2.5));
+  // A change of the loss by 1/4.
+  CHECK(calls_of(options(1).tolerance_change(0.25), falling(1, 0.25)) == Result(3, 1));
+  CHECK(calls_of(options(1).tolerance_change(0.25), falling(1, 0.24)) == Result(2, 2));
+  CHECK(calls_of(options(1).tolerance_change(0.25), falling(1, -0.24)) == Result(2, 2));
+  CHECK(calls_of(options(1).max_eval(2), falling(1, 10)) == Result(2, 2));
+}
+
 TEST_CASE("LBFGS makes the same steps however its numbers are divided among tensors") {
   const auto run = [](const std::vector<Shape>& shapes, const LBFGSOptions& options) {
     std::vector<Tensor> parts;
@@ -171,6 +206,11 @@ TEST_CASE("LBFGS: wrong calls and options are errors") {
   CHECK_THROWS_WITH(optimizer.step(), contains("needs a closure"));
   CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().line_search_fn("armijo")), contains("armijo"));
   CHECK_THROWS_AS(LBFGS({valley.weight}, LBFGSOptions().max_iter(0)), ValueError);
+  CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().tolerance_grad(-1)), contains("tolerance_grad"));
+  CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().tolerance_change(-1)), contains("tolerance_change"));
+  CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().max_eval(0)), contains("max_eval"));
+  CHECK_THROWS_WITH(LBFGS({valley.weight}, LBFGSOptions().history_size(0)), contains("history_size 0"));
+  CHECK_NOTHROW(LBFGS({valley.weight}, LBFGSOptions(0).tolerance_grad(0).tolerance_change(0)));
   CHECK_THROWS_AS(LBFGS({valley.weight}, LBFGSOptions(-1)), ValueError);
   std::vector<optim::OptimizerParamGroup> groups;
   groups.emplace_back(std::vector<Tensor>{valley.weight});

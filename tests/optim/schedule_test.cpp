@@ -204,6 +204,37 @@ TEST_CASE("a schedule has the same rates by steps as by setting its step, over m
   }
 }
 
+TEST_CASE("schedules of a formula change the rate that the optimizer has, also if the user has changed it") {
+  const Case formulas[] = {simple<StepLR>("step", 3, 0.5),
+                           simple<MultiStepLR>("multi_step", std::vector<int64_t>{2, 7, 8}, 0.3),
+                           simple<ExponentialLR>("exponential", 0.8),
+                           simple<ConstantLR>("constant", 0.25, 6),
+                           simple<LinearLR>("linear", 0.5, 0.1, 8),
+                           simple<CosineAnnealingLR>("cosine", 10)};
+  for (const auto& [name, make] : formulas) {
+    TwoGroups two, doubled;
+    const auto schedule = make(two.optimizer), other = make(doubled.optimizer);
+    for (int n = 1; n <= 9; ++n) {
+      INFO(name << " after " << n << " calls");
+      if (n == 5) doubled.optimizer.set_lr(0, 2 * other->get_last_lr()[0]);
+      schedule->step(), other->step();
+      CHECK(other->get_last_lr()[0] == Approx((n < 5 ? 1 : 2) * schedule->get_last_lr()[0]).epsilon(1e-12));
+      CHECK(other->get_last_lr()[1] == schedule->get_last_lr()[1]);
+    }
+  }
+}
+
+TEST_CASE("a constant factor of 0 ends with the rate that the optimizer had at first") {
+  TwoGroups two;
+  ConstantLR schedule(two.optimizer, 0, 3);
+  const std::vector<double> none = {0, 0}, first = {0.5, 0.2};
+  for (int n = 0; n <= 5; ++n) {
+    INFO("after " << n << " calls");
+    CHECK(schedule.get_last_lr() == (n < 3 ? none : first));
+    schedule.step();
+  }
+}
+
 TEST_CASE("a schedule resumed from a state dict is bit-identical") {
   for (const auto& [name, make] : cases()) {
     TwoGroups through, resumed;

@@ -197,6 +197,14 @@ TEST_CASE("ddp: a parameter without a gradient is named on its rank and ends the
     CHECK(error.find("rank 1 has no gradient in this backward pass for 'out.weight', 'out.bias'") != std::string::npos);
     CHECK(error.find("find_unused_parameters(true)") != std::string::npos);
   }
+  const auto first = run_ranks(kind, 2, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    DistributedDataParallel ddp(net, {std::shared_ptr<void>(), &group}, small_buckets());
+    net->out(net->twice(ones({2, 12}))).sum().backward();
+  });
+  for (const RankResult& result : first)
+    CHECK(result.error.find("has no gradient in this backward pass for 'conv.weight', 'conv.bias':") !=
+          std::string::npos);
 }
 
 TEST_CASE("ddp: find_unused_parameters counts missing gradients as 0") {

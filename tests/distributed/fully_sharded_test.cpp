@@ -419,6 +419,10 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails(of_conv("length", "64"), "of which the index says parts of 64");
   for (const char* length : {"16", "9999", "9223372036854775807", "-1"})
     fails(of_conv("length", length), std::string("1 parts of ") + length + " are not the 35 of 'unit.conv'");
+  const std::string no_length = of_conv("length", "0");
+  const size_t of_size = no_length.find(':', no_length.find("\"size\"", no_length.find("\"unit.conv\""))) + 2;
+  fails(no_length.substr(0, of_size) + "0" + no_length.substr(no_length.find_first_of(",\n", of_size)),
+        "1 parts of 0 are not the 0 of 'unit.conv'");
   for (const char* number : {"7", "-1", "9223372036854775807"}) fails(of_conv("blocks", number), "'unit.conv' is ");
   fails(of_conv("dim", "1"), "'unit.conv' is 1 x 35 cut along dimension 1");
   fails(changed("\"whole.frozen.bias\"", "\"optimizer.frozen\""), "it has no 'whole.frozen.bias'");

@@ -397,6 +397,8 @@ TEST_CASE("sharded_embedding: errors", "[sharded_embedding]") {
     const auto table = make_table(group, {10, 4}, kDouble);
     require_error([&] { table(ones({2})); }, "indices must be int64 or int32, got float32");
     require_error([&] { table->adagrad_step(-1); }, "lr and eps must not be negative");
+    require_error([&] { table->adagrad_step(1, -1e-9); }, "lr and eps must not be negative, got 1 and -1e-09");
+    table->adagrad_step(0, 0);
     require_error([&] { DistributedDataParallel ddp(table, shared(group)); }, "the nets differ");
     const Tensor y = table(tensor({1, 2}).to(kLong)).square().sum();
     require_error([&] { y.backward({}, true, /*create_graph=*/true); }, "is not differentiable twice");

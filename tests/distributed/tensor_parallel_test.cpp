@@ -464,6 +464,11 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
           parallel_cross_entropy(ones({2, 3}), targets(6), group);
         },
         "targets: number 1 of them, 6, is outside [0, 6)");
+    require_message(
+        [&] {
+          parallel_cross_entropy(ones({2, 3}), ones({2}), group);
+        },
+        "targets must be int64 or int32, got float32");
     const nn::VocabParallelEmbedding embed(nn::VocabParallelEmbeddingOptions(4, 3), group);
     require_message([&] { embed(targets(-1)); }, "indices: number 1 of them, -1, is outside [0, 4)");
     require_message([&] { embed(targets(4)); }, "indices: number 1 of them, 4, is outside [0, 4)");

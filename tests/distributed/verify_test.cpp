@@ -241,6 +241,27 @@ TEST_CASE("verify: dropout hides other differences") {
   };
   CHECK_THAT(report(0.5).diagnosis(), contains("dropout '1' draws different numbers on each rank"));
   CHECK(report(0).diagnosis() == "");
+  // Layers in evaluation neither draw numbers nor compute statistics of a part.
+  const auto evaluated = [&](auto layer) {
+    return report_of("local", 2, [&](const Group& group) {
+      return verify(
+          group,
+          [&] {
+            return train_around([&] {
+              auto made = layer();
+              made->eval();
+              return made;
+            });
+          },
+          parts, VerifyOptions().steps(2));
+    });
+  };
+  for (const VerifyReport& found :
+       {evaluated([] { return nn::Dropout(0.5); }), evaluated([] { return nn::BatchNorm2d(3); })}) {
+    CHECK(found.dropout == "");
+    CHECK(found.batch_norm == "");
+    CHECK(found.diagnosis() == "");
+  }
 
   const auto draw = [](int64_t, int rank, int ranks) {
     const Batch part = share(make_batches(1, 8, kFloat)[0], rank, ranks);

@@ -416,6 +416,28 @@ TEST_CASE("a scale is updated in a capture by the steps of that capture, after e
   runtime(DeviceType::cuda).end_capture();
 }
 
+TEST_CASE("copies between devices convert types, and read and write elements in any order") {
+  if (!other_backend()) return;
+  const Tensor host = arange(6).to(kFloat).view({2, 3});
+  const auto there = [](const Shape& shape, DType type) { return zeros(shape, TensorOptions(type).device(kOther)); };
+  for (const DType type : {kFloat, kDouble, kLong}) {
+    INFO(name(type));
+    const Tensor dense = there({2, 3}, type), turned = there({3, 2}, type), gaps = there({2, 6}, type);
+    dense.copy_(host);
+    turned.t().copy_(host);
+    gaps.slice(1, 0, 6, 2).copy_(host);
+    CHECK(dense.cpu().equal(host.to(type)));
+    CHECK(turned.cpu().equal(host.t().to(type)));
+    CHECK(gaps.cpu().equal(cat({host.view({2, 3, 1}), zeros({2, 3, 1})}, 2).view({2, 6}).to(type)));
+    const Tensor back = zeros({3, 2}, kDouble);
+    back.t().copy_(gaps.slice(1, 0, 6, 2));
+    CHECK(back.equal(host.t().to(kDouble)));
+    const Tensor rows = there({2, 3}, type);
+    rows.copy_(host[1]);  // broadcast
+    CHECK(rows.cpu().equal(host[1].expand({2, 3}).to(type)));
+  }
+}
+
 TEST_CASE("a recorded step on another device detects autocast for it") {
   if (!other_backend()) return;
   nn::Linear layer(4, 4);

@@ -85,6 +85,25 @@ TEST_CASE("shapes of outputs and states, batched, batch first and without a batc
   CHECK(h.allclose(last[0], 1e-5, 1e-6));
 }
 
+TEST_CASE("gradients of recurrent layers have the shapes of their parameters and inputs") {
+  const auto check = [](auto layer, int64_t length) {
+    const Tensor x = randn({length, 2, 3}, requires_grad());
+    std::get<0>(layer(x)).square().sum().backward();
+    CHECK(x.grad().sizes() == x.sizes());
+    for (const auto& parameter : layer->named_parameters()) {
+      INFO(parameter.key() << ", length " << length);
+      CHECK(parameter->grad().sizes() == parameter->sizes());
+    }
+  };
+  for (const int64_t length : {1, 5})
+    for (const bool both : {false, true}) {
+      check(nn::RNN(nn::RNNOptions(3, 4).bidirectional(both)), length);
+      check(nn::GRU(nn::GRUOptions(3, 4).bidirectional(both)), length);
+      check(nn::LSTM(nn::LSTMOptions(3, 4).bidirectional(both).num_layers(2)), length);
+      check(nn::LSTM(nn::LSTMOptions(3, 4).bidirectional(both).proj_size(2)), length);
+    }
+}
+
 TEST_CASE("dropout between recurrent layers is active only in training; clones and moves keep the weights") {
   manual_seed(2);
   nn::LSTM lstm(nn::LSTMOptions(3, 4).num_layers(2).dropout(0.5));

@@ -245,6 +245,25 @@ TEST_CASE("ddp: buffers follow rank 0, or only begin with its values without bro
   });
 }
 
+TEST_CASE("ddp: several buffers of one type get the values of rank 0, each its own") {
+  struct Buffered : nn::Module {
+    Tensor weight = register_parameter("weight", ones({2}));
+    TensorList buffers;
+    explicit Buffered(int rank) {
+      for (const Shape& shape : {Shape{2}, Shape{3}, Shape{}, Shape{2, 2}, Shape{1}}) {
+        const std::string name = "buffer_" + std::to_string(buffers.size());
+        buffers.push_back(register_buffer(name, full(shape, 10.0 * static_cast<double>(buffers.size()) + rank)));
+      }
+    }
+  };
+  expect_ranks("local", 3, [](ProcessGroup& group) {
+    Buffered net(group.rank());
+    const DistributedDataParallel ddp(net, shared(group));
+    for (size_t i = 0; i < net.buffers.size(); ++i)
+      require(net.buffers[i].equal(full(net.buffers[i].sizes(), 10.0 * static_cast<double>(i))), "as on rank 0");
+  });
+}
+
 TEST_CASE("ddp: an inf on one rank makes all scalers skip the same step") {
   expect_ranks("tcp", 3, [&](ProcessGroup& group) {
     const Net net = make_net(1, kFloat);

@@ -376,6 +376,21 @@ TEST_CASE("a sharded checkpoint continues on another number of ranks", "[shardin
   });
 }
 
+TEST_CASE("a whole state is loaded into shards, and into what is not sharded", "[sharding]") {
+  expect_ranks("local", 2, [](ProcessGroup& group) {
+    Net net = make_net(1, kFloat);
+    FullyShardedDataParallel fsdp(net, shared(group));
+    nn::StateDict state("Key");
+    double value = 0;
+    for (const auto& item : fsdp.full_state_dict()) state.insert(item.key(), full(item->sizes(), ++value));
+    fsdp.load_full_state_dict(state);
+    const nn::StateDict loaded = fsdp.full_state_dict();
+    require(loaded.keys() == state.keys(), "keys");
+    for (const auto& item : state) require(loaded[item.key()].equal(*item), item.key());
+    require(net->frozen->bias.equal(state["frozen.bias"]), "a frozen parameter");
+  });
+}
+
 TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sharding]") {
   const TemporaryDirectory folder;
   const std::string index = folder.file("index.json");

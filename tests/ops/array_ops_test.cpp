@@ -150,6 +150,28 @@ TEST_CASE("normalisation takes its input, residual and gradient in different lay
   });
 }
 
+TEST_CASE("gradients of a recurrent sequence have the shapes of what they belong to") {
+  const auto random = [](const Shape& shape) {
+    return randn(std::vector<int64_t>(shape.begin(), shape.end())).array();
+  };
+  const Array x = random({5, 2, 3}), h0 = random({2, 4}), c0 = random({2, 4}), none;
+  for (const RecurrentCell cell : {RecurrentCell::lstm, RecurrentCell::gru}) {
+    const int64_t rows = cell == RecurrentCell::lstm ? 16 : 12;
+    const Array w_ih = random({rows, 3}), w_hh = random({rows, 4}), b_ih = random({rows}), b_hh = random({rows});
+    const ops::RecurrentWeights weights{w_ih, w_hh, b_ih, b_hh, none};
+    const ops::RecurrentStates states = ops::recurrent(cell, x, h0, c0, weights, false);
+    const ops::RecurrentGradients g =
+        ops::recurrent_backward(cell, random({5, 2, 4}), none, x, h0, c0, weights, states, false, true);
+    CHECK(g.dx.shape() == x.shape());
+    CHECK(g.dh0.shape() == h0.shape());
+    CHECK(g.dc0.shape() == c0.shape());
+    CHECK(g.dw_ih.shape() == w_ih.shape());
+    CHECK(g.dw_hh.shape() == w_hh.shape());
+    CHECK(g.db_ih.shape() == b_ih.shape());
+    CHECK(g.db_hh.shape() == b_hh.shape());
+  }
+}
+
 TEST_CASE("steps of optimizers take gradients and parameters of every layout and of half types") {
   on_each_cpu_backend([] {
     const Array block = ops::step_block(0.5, Device()), gradient = numbers({2, 3, 4, 5});

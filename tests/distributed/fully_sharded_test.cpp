@@ -636,7 +636,9 @@ TEST_CASE("sharding: errors", "[sharding]") {
   nn::StateDict state = fsdp.full_state_dict();
   state.erase("out.bias");
   CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("the state has no 'out.bias'"));
-  state.insert("out.bias", ones({3}));
+  state.insert("out.bias", Tensor());
+  CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("the state has no 'out.bias'"));
+  state["out.bias"] = ones({3});
   CHECK_THROWS_WITH(fsdp.load_full_state_dict(state), contains("'out.bias' has shape (3,) in the state, (4,) in the"));
   state = fsdp.full_state_dict();
   state.insert("more", ones({1}));

@@ -57,6 +57,14 @@ TEST_CASE("ranks that do not arrive at a board are named", "[progress_board]") {
   CHECK_THAT(message, contains("did not arrive: 1"));
   ProgressBoard one(store, 1, 3);
   CHECK(one.meet("c", Deadline(Milliseconds(50))) == "a");
+
+  for (int missing : {2, 1, 0}) {
+    const auto empty = std::make_shared<HashStore>();
+    for (int rank = 0; rank < 3; ++rank)
+      if (rank != missing)
+        CHECK_THROWS_WITH(ProgressBoard(empty, rank, 3).meet("a", Deadline(Milliseconds(1))),
+                          contains("did not arrive: ") && contains(std::to_string(missing)));
+  }
 }
 
 TEST_CASE("a board tells which ranks have not reached a call", "[progress_board]") {

@@ -687,6 +687,31 @@ TEST_CASE("a failure that was announced before is the cause of a call, not the l
   CHECK_THAT(result.error, contains("rank " + std::to_string(announcer) + " ended the group: enough"));
 }
 
+TEST_CASE("a failure that a third rank announces ends a wait at once", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  std::atomic<bool> ended = false;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto results = run_ranks(transport, 3,
+                                 [&](ProcessGroup& group) {
+                                   group.barrier();
+                                   if (group.rank() == 2) group.abort("enough");
+                                   if (group.rank() == 0) {
+                                     try {
+                                       group.recv(Array::empty({10}, DType::f32), 1);
+                                     } catch (...) {
+                                       ended = true;
+                                       throw;
+                                     }
+                                   }
+                                   for (const Deadline patience(Milliseconds(5000)); !ended && !patience.passed();)
+                                     std::this_thread::sleep_for(Milliseconds(1));
+                                 },
+                                 {.timeout = Milliseconds(4000)});
+  CHECK(results[0].status.failure == CommFailure::aborted);
+  CHECK(results[0].status.rank == 2);
+  CHECK(std::chrono::steady_clock::now() - begin < std::chrono::seconds(3));
+}
+
 TEST_CASE("a rank that leaves is an error only for ranks that need it", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 3,

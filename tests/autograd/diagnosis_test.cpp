@@ -96,6 +96,12 @@ TEST_CASE("anomaly mode names the operator that produced the first NaN") {
     CHECK_NOTHROW(autograd::grad({GivesNaN::apply(w, other).sum()}, {w}));
     CHECK_THROWS_WITH(GivesNaN::apply(w, other).sum().backward(), contains("GivesNaN") && contains("NaN"));
   }
+  SECTION("not smooth_l1_loss with beta = 0, which divides by beta") {
+    const Tensor w = leaf({1, -2});
+    const AnomalyGuard anomaly;
+    CHECK_NOTHROW(smooth_l1_loss(w, numbers({0, 0}), Reduction::sum, 0).backward());
+    CHECK(w.grad().equal(numbers({1, -1})));
+  }
   SECTION("off by default, and per scope") {
     {
       const AnomalyGuard anomaly;

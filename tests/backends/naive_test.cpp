@@ -1,4 +1,5 @@
 // The reference backend: naive compared with results computed by hand or by definition.
+#include <algorithm>
 #include <cmath>
 
 #include <gradus/core/formulas/optimizer_rules.h>
@@ -328,7 +329,7 @@ TEST_CASE("naive steps on parameters, gradients, states and half copies of any s
   CHECK(dense[0] != values(before[0]));
   for (size_t first = 0; first < layouts.size(); ++first) {
     std::vector<Layout> rotated = layouts;
-    std::ranges::rotate(rotated, rotated.begin() + static_cast<int64_t>(first));
+    std::rotate(rotated.begin(), rotated.begin() + static_cast<int64_t>(first), rotated.end());
     CHECK(step(rotated) == dense);
   }
 }

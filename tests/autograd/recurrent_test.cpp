@@ -137,74 +137,27 @@ TEST_CASE("a recurrent sequence names the argument that does not fit") {
     const char* message;
   };
   using enum RecurrentCell;
-  const auto with = [](IntArrayRef size) { return ones(size, kDouble); };
+  const auto with = [](auto... sizes) { return ones({int64_t{sizes}...}, kDouble); };
   const std::vector<Wrong> table = {
-      {lstm, 0,
-       [&](Layer& l) {
-         l.x = with({0, 3, 4});
-       },
-       "[lstm] x must be (L, N, I) with steps, got shape (0, 3, 4)"},
-      {gru, 0,
-       [&](Layer& l) {
-         l.x = with({5, 4});
-       },
-       "[gru] x must be (L, N, I) with steps, got shape (5, 4)"},
-      {lstm, 0, [&](Layer& l) { l.weights.w_ih = with({24}); }, "w_ih must be (4 H, 4)"},
-      {lstm, 0,
-       [&](Layer& l) {
-         l.weights.w_ih = with({23, 4});
-       },
-       "w_ih must be (4 H, 4)"},
-      {gru, 0,
-       [&](Layer& l) {
-         l.weights.w_ih = with({18, 5});
-       },
-       "w_ih must be (3 H, 4) for x of shape (5, 3, 4)"},
-      {rnn_tanh, 0,
-       [&](Layer& l) {
-         l.weights.w_hh = with({6, 5});
-       },
-       "[rnn] w_hh must be (6, 6), got shape (6, 5)"},
-      {lstm, 2,
-       [&](Layer& l) {
-         l.weights.w_hh = with({24, 6});
-       },
-       "w_hh must be (24, 2), got shape (24, 6)"},
-      {lstm, 2,
-       [&](Layer& l) {
-         l.weights.w_hr = with({2, 5});
-       },
-       "w_hr must be (2, 6), got shape (2, 5)"},
-      {lstm, 2, [&](Layer& l) { l.weights.w_hr = with({12}); }, "w_hr must be (6, 6), got shape (12,)"},
-      {gru, 0,
-       [&](Layer& l) {
-         l.weights.w_hr = with({6, 6});
-       },
-       "only an LSTM projects its outputs"},
-      {lstm, 2,
-       [&](Layer& l) {
-         l.first.hidden = with({3, 6});
-       },
-       "h0 must be (3, 2), got shape (3, 6)"},
-      {lstm, 2,
-       [&](Layer& l) {
-         l.first.cell = with({3, 2});
-       },
-       "c0 must be (3, 6), got shape (3, 2)"},
+      {lstm, 0, [&](Layer& l) { l.x = with(0, 3, 4); }, "[lstm] x must be (L, N, I) with steps, got shape (0, 3, 4)"},
+      {gru, 0, [&](Layer& l) { l.x = with(5, 4); }, "[gru] x must be (L, N, I) with steps, got shape (5, 4)"},
+      {lstm, 0, [&](Layer& l) { l.weights.w_ih = with(24); }, "w_ih must be (4 H, 4)"},
+      {lstm, 0, [&](Layer& l) { l.weights.w_ih = with(23, 4); }, "w_ih must be (4 H, 4)"},
+      {gru, 0, [&](Layer& l) { l.weights.w_ih = with(18, 5); }, "w_ih must be (3 H, 4) for x of shape (5, 3, 4)"},
+      {rnn_tanh, 0, [&](Layer& l) { l.weights.w_hh = with(6, 5); }, "[rnn] w_hh must be (6, 6), got shape (6, 5)"},
+      {lstm, 2, [&](Layer& l) { l.weights.w_hh = with(24, 6); }, "w_hh must be (24, 2), got shape (24, 6)"},
+      {lstm, 2, [&](Layer& l) { l.weights.w_hr = with(2, 5); }, "w_hr must be (2, 6), got shape (2, 5)"},
+      {lstm, 2, [&](Layer& l) { l.weights.w_hr = with(12); }, "w_hr must be (6, 6), got shape (12,)"},
+      {gru, 0, [&](Layer& l) { l.weights.w_hr = with(6, 6); }, "only an LSTM projects its outputs"},
+      {lstm, 2, [&](Layer& l) { l.first.hidden = with(3, 6); }, "h0 must be (3, 2), got shape (3, 6)"},
+      {lstm, 2, [&](Layer& l) { l.first.cell = with(3, 2); }, "c0 must be (3, 6), got shape (3, 2)"},
       {lstm, 0, [&](Layer& l) { l.weights.b_ih = Tensor(); }, "give both biases or none"},
       {rnn_relu, 0, [&](Layer& l) { l.weights.b_hh = Tensor(); }, "give both biases or none"},
-      {gru, 0, [&](Layer& l) { l.weights.b_ih = with({6}); }, "b_ih must be (18,), got shape (6,)"},
-      {gru, 0, [&](Layer& l) { l.weights.b_hh = with({6}); }, "b_hh must be (18,), got shape (6,)"},
-      {gru, 0, [&](Layer& l) { l.weights.b_hh = ones({18}); }, "x is float64 but another argument float32"},
-      {lstm, 0,
-       [&](Layer& l) {
-         l.first.cell = ones({3, 6});
-       },
-       "x is float64 but another argument float32"},
-      {lstm, 2,
-       [&](Layer& l) {
-         l.weights.w_hr = ones({2, 6});
-       },
+      {gru, 0, [&](Layer& l) { l.weights.b_ih = with(6); }, "b_ih must be (18,), got shape (6,)"},
+      {gru, 0, [&](Layer& l) { l.weights.b_hh = with(6); }, "b_hh must be (18,), got shape (6,)"},
+      {gru, 0, [&](Layer& l) { l.weights.b_hh = with(18).to(kFloat); }, "x is float64 but another argument float32"},
+      {lstm, 0, [&](Layer& l) { l.first.cell = with(3, 6).to(kFloat); }, "x is float64 but another argument float32"},
+      {lstm, 2, [&](Layer& l) { l.weights.w_hr = with(2, 6).to(kFloat); },
        "x is float64 but another argument float32"}};
   for (const Wrong& wrong : table)
     CHECK_THAT(message_of(wrong.cell, wrong.projection, wrong.change), test::contains(wrong.message));

@@ -10,6 +10,7 @@
 
 namespace gradus::openmp_detail {
 
+// ---- cpu_isa.cpp ----
 /// tuning_table.txt, and the file that GRADUS_TUNING names.
 const TuningTable& tuning_table();
 /// The devices of the table, by CpuIsa.

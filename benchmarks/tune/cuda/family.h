@@ -28,6 +28,8 @@ class CudaProblem : public Problem {
   virtual std::unique_ptr<CudaOperands> operands(Device device) const = 0;
   /// The most by which results of two algorithms may differ, as a part of the largest result.
   virtual double tolerance() const = 0;
+  /// Whether matrix products of float32 may round to TF32 while the problem is measured.
+  virtual bool allows_tf32() const { return false; }
   /// Returns true if the host prepares an algorithm for so long that several threads should do it.
   virtual bool is_prepared_slowly(const std::string&) const { return false; }
   /// Measured by measure_cuda() alone.

@@ -51,7 +51,6 @@ class GemmOperands final : public CudaOperands {
   }
   bool launch(const std::string& algorithm) override {
     const ForcedAlgorithm forced(algorithm.c_str());
-    cuda::set_matmul_allow_tf32(sizes_.is_tf32());  // of the process; one thread at a time has the device
     if (sizes_.has("bias")) {
       backend("cuda").linear(a_, b_, bias_, y_);
     } else {
@@ -93,6 +92,7 @@ class CudaGemm final : public CudaProblem {
   double tolerance() const override {
     return problem_.is_half() ? 2e-2 : problem_.library_mode() == MathMode::tf32 ? 5e-3 : 1e-4;
   }
+  bool allows_tf32() const override { return sizes_.is_tf32(); }
 
  private:
   const Sizes sizes_;

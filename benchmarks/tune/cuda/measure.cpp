@@ -71,6 +71,7 @@ std::map<std::string, double> measure(const CudaProblem& problem, Device device,
     std::vector<double> us = {};
   };
   const std::unique_ptr<CudaOperands> operands = problem.operands(device);
+  cuda::set_matmul_allow_tf32(problem.allows_tf32());  // of the process; one thread at a time has the device
   operands->fill();
   Tensor first;
   double scale = 0, fastest = std::numeric_limits<double>::infinity();

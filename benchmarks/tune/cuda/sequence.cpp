@@ -39,14 +39,12 @@ class AttentionOperands final : public CudaOperands {
   }
 
   void fill() override {
-    cuda::set_matmul_allow_tf32(problem_.tf32);
     fill_uniformly({&q_, &k_, &v_, &dy_});
     attend();
   }
   const Array& result() const override { return problem_.backward ? dk_ : y_; }
   bool launch(const std::string& algorithm) override {
     const ForcedAlgorithm forced(algorithm.c_str());
-    cuda::set_matmul_allow_tf32(problem_.tf32);  // of the process; one thread at a time has the device
     if (!problem_.backward) attend();
     else
       backend("cuda").attention_backward({.dy = view(dy_),
@@ -111,6 +109,7 @@ class CudaAttention final : public CudaProblem {
     return std::make_unique<AttentionOperands>(problem_, device);
   }
   double tolerance() const override { return tolerance_of(problem_.dtype, problem_.mode()); }
+  bool allows_tf32() const override { return problem_.tf32; }
 
  private:
   AttentionProblem problem_;
@@ -169,7 +168,6 @@ class RecurrentOperands final : public CudaOperands {
   }
   bool launch(const std::string& algorithm) override {
     const ForcedAlgorithm forced(algorithm.c_str());
-    cuda::set_matmul_allow_tf32(problem_.tf32);  // of the process; one thread at a time has the device
     if (!problem_.backward) forward();
     else
       backend("cuda").recurrent_sequence_backward({.cell = problem_.cell,
@@ -222,6 +220,7 @@ class CudaRecurrent final : public CudaProblem {
   }
   // Rounding errors of a step are in all later ones.
   double tolerance() const override { return 4 * tolerance_of(problem_.dtype, problem_.mode()); }
+  bool allows_tf32() const override { return problem_.tf32; }
 
  private:
   RecurrentProblem problem_;

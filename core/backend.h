@@ -151,7 +151,7 @@ class Backend {
   /// y = x wᵀ + bias: x (M, K), w (N, K), bias (N) or absent, y (M, N).
   virtual void linear(const View& x, const View& w, const View& bias, const MutableView& y);
   /// y = exp(x - max) / sum(exp(x - max)) along `axis`, or its logarithm.
-  virtual void softmax(const View& x, int axis, bool log, const MutableView& y);
+  virtual void softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y);
   /// softmax: dx = y (dy - sum(dy y)); log_softmax: dx = dy - exp(y) sum(dy).
   virtual void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx);
   virtual void cross_entropy(const CrossEntropyArgs& args);

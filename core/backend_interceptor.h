@@ -123,7 +123,9 @@ class BackendInterceptor : public Backend {
   void linear(const View& x, const View& w, const View& bias, const MutableView& y) final {
     GRADUS_CALL(linear, x, w, bias, y);
   }
-  void softmax(const View& x, int axis, bool log, const MutableView& y) final { GRADUS_CALL(softmax, x, axis, log, y); }
+  void softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) final {
+    GRADUS_CALL(softmax, x, axis, kind, y);
+  }
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) final {
     GRADUS_CALL(softmax_backward, dy, y, axis, log, dx);
   }

@@ -54,6 +54,8 @@ inline bool is_uniform(const Stencil& stencil) {
 }
 
 enum class Reduction : uint8_t { none, mean, sum };
+/// What Backend::softmax() computes; `or_zeros` gives 0 where softmax gives NaN because all elements are -infinity.
+enum class SoftmaxKind : uint8_t { softmax, log_softmax, or_zeros };
 
 /// The state of one random draw: element i of the result is a function of (seed, offset + *device_offset, i) alone;
 /// core/runtime/random.h defines the streams. `device_offset` (device memory, may be null) gives each replay of a

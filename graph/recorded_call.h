@@ -54,6 +54,7 @@ void for_each_draw(Argument& argument, const F& f) {
 inline constexpr const char* kArgReduceNames[] = {"argmax", "argmin"};
 inline constexpr const char* kScanNames[] = {"sum", "prod"};
 inline constexpr const char* kReductionNames[] = {"none", "mean", "sum"};
+inline constexpr const char* kSoftmaxNames[] = {"softmax", "log_softmax", "or_zeros"};
 template <class... Rules>
 struct RuleNames {
   static constexpr const char* names[] = {Rules::kName...};
@@ -67,6 +68,7 @@ inline ValueNames names_of(ReduceOp) { return kReduceNames; }
 inline ValueNames names_of(ArgReduceOp) { return kArgReduceNames; }
 inline ValueNames names_of(ScanOp) { return kScanNames; }
 inline ValueNames names_of(Reduction) { return kReductionNames; }
+inline ValueNames names_of(SoftmaxKind) { return kSoftmaxNames; }
 inline ValueNames names_of(RecurrentCell) { return kRecurrentCellNames; }
 /// The names of the optimizers' rules ("adam_step"), in the variant's order.
 inline ValueNames names_of(const OptimizerRule&) { return rules::All<RuleNames>::names; }

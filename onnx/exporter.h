@@ -175,7 +175,8 @@ class Exporter {
     write("y", node("CumSum", {x, axis}, {{"reverse", value<bool>("reverse")}}));
   }
   void softmax() {
-    write("y", node(value<bool>("log") ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
+    const bool log = choice<SoftmaxKind>("kind") == SoftmaxKind::log_softmax;
+    write("y", node(log ? "LogSoftmax" : "Softmax", {read("x")}, {{"axis", value<int64_t>("axis")}}));
   }
   void sort();
   void gather();

@@ -4,7 +4,6 @@
 //   cross-entropy of row i:  -log_softmax(x)[i, target[i]];                    dx = (softmax(x) - onehot(target)) dloss
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include <gradus/backends/naive/loops.h>
 #include <gradus/backends/naive/naive.h>
@@ -43,15 +42,18 @@ void NaiveBackend::pick_backward(const View& dy, const View& target, int64_t ign
   });
 }
 
-void NaiveBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+void NaiveBackend::softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) {
+  const bool log = kind == SoftmaxKind::log_softmax, or_zeros = kind == SoftmaxKind::or_zeros;
   NaiveEvent event(log ? "log_softmax" : "softmax", {&x, &y}, 5 * x.numel());
   const int64_t size = x.ndim() ? x.shape[axis] : 1;
   visit_floating(y.dtype, [&]<class T> {
     for_each(without_axis(x.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
       const auto input = [&](int64_t i) { return static_cast<double>(x.as<T>()[at[0] + i * x.strides[axis]]); };
-      double max = -std::numeric_limits<double>::infinity(), sum = 0;
+      double max = -INFINITY, sum = 0;
       for (int64_t i = 0; i < size; ++i) max = std::max(max, input(i));
+      if (or_zeros && max == -INFINITY) max = 0;
       for (int64_t i = 0; i < size; ++i) sum += std::exp(input(i) - max);
+      if (or_zeros && sum == 0) sum = 1;
       const double log_sum = std::log(sum);
       for (int64_t i = 0; i < size; ++i)
         y.as<T>()[at[1] + i * y.strides[axis]] =
@@ -80,7 +82,7 @@ void NaiveBackend::cross_entropy(const CrossEntropyArgs& args) {
   const View &x = args.x, &target = args.target;
   const MutableView &log_probabilities = args.log_probabilities, &loss = args.loss, &weight_sum = args.weight_sum;
   NaiveEvent event("cross_entropy", {&x, &target, &log_probabilities}, 5 * x.numel());
-  softmax(x, 1, /*log=*/true, log_probabilities);  // a virtual call: derived backends may override softmax
+  softmax(x, 1, SoftmaxKind::log_softmax, log_probabilities);  // a virtual call: derived backends may override softmax
   double sum = 0;
   int64_t counted = 0;
   loop(x.shape[0], [&](int64_t i) {

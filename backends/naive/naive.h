@@ -57,7 +57,7 @@ class NaiveBackend : public Backend {
   // loss.cpp
   void pick(const View& x, const View& target, int64_t ignore_index, const MutableView& y) override;
   void pick_backward(const View& dy, const View& target, int64_t ignore_index, const MutableView& dx) override;
-  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
+  void softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
   void cross_entropy(const CrossEntropyArgs& args) override;
   void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;

@@ -56,7 +56,7 @@ class OpenmpBackend final : public NaiveBackend {
   void cross_entropy_backward(const CrossEntropyBackwardArgs& args) override;
 
   // norm/softmax.cpp
-  void softmax(const View& x, int axis, bool log, const MutableView& y) override;
+  void softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) override;
   void softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) override;
 
   // index/index.cpp

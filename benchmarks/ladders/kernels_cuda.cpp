@@ -49,7 +49,7 @@ Ladder softmax(int rows, int columns) {
                   {"2 warp_row", [=] { rungs::warp_row(problem, device); }},
                   {"3 online", [=] { rungs::online(problem, device); }},
                   {"4 registers", [=] { rungs::registers(problem, device); }},
-                  {"5 library", [=] { library().softmax(x, 1, false, y); }}};
+                  {"5 library", [=] { library().softmax(x, 1, SoftmaxKind::softmax, y); }}};
   return ladder;
 }
 

@@ -1,5 +1,5 @@
 // Default bodies of attention (matrix products, softmax and dropout) and its gradient, of dropout, and of linear.
-#include <limits>
+#include <cmath>
 
 #include <gradus/core/composites/arithmetic.h>
 
@@ -34,18 +34,13 @@ void Backend::attention(const AttentionArgs& args) {
   const auto& [q, k, v, mask, rule, weights, kept, y] = args;
   const Arithmetic math(*this);
   const Array scores = product(*this, math(mul, q, rule.scale), transposed(k));
-  const double never = -std::numeric_limits<double>::infinity();
   const auto keep = [&](const View& seen) {
-    math.where(seen, scores, math.scalar(never, scores.dtype(), scores.device()), scores);
+    math.where(seen, scores, math.scalar(-INFINITY, scores.dtype(), scores.device()), scores);
   };
   if (mask && mask.dtype == DType::boolean) keep(mask);
   else if (mask) binary(add, scores, mask, scores);
   if (rule.causal) keep(earlier_keys(*this, scores));
-  softmax(scores, 3, /*log=*/false, weights);
-  if (mask && mask.numel() > 0) {  // softmax gives NaN in rows without keys
-    const Array is_empty = math(eq, math.reduce(ReduceOp::max, scores, 1u << 3), never);
-    math.where(is_empty, math.scalar(0, weights.dtype, weights.device), weights, weights);
-  }
+  softmax(scores, 3, SoftmaxKind::or_zeros, weights);
   if (!kept) return matmul(weights, v, y, /*accumulate=*/false);
   dropout(weights, rule.dropout, rule.random, kept, scores);
   matmul(scores, v, y, /*accumulate=*/false);

@@ -1,4 +1,6 @@
 // Default bodies of softmax, cross-entropy and their gradients, and of topk.
+#include <cmath>
+
 #include <gradus/core/composites/arithmetic.h>
 
 namespace gradus {
@@ -6,15 +8,15 @@ namespace gradus {
 using namespace composites;
 using enum BinaryOp;
 
-void Backend::softmax(const View& x, int axis, bool log, const MutableView& y) {
+void Backend::softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) {
   if (x.numel() == 0) return;
   const Arithmetic math(*this);
   const uint32_t axes = bit(axis, x.ndim());
-  const Array wide = math.widen(x);
-  const Array shifted = math(sub, wide, math.reduce(ReduceOp::max, wide, axes));
-  const Array powers = math(UnaryOp::exp, shifted);
+  const Array wide = math.widen(x), max = math.reduce(ReduceOp::max, wide, axes);
+  const Array shifted = math(sub, wide, max), powers = math(UnaryOp::exp, shifted);
   const Array sum = math.reduce(ReduceOp::sum, powers, axes);
-  copy(log ? math(sub, shifted, math(UnaryOp::log, sum)) : math(div, powers, sum), y);
+  copy(kind == SoftmaxKind::log_softmax ? math(sub, shifted, math(UnaryOp::log, sum)) : math(div, powers, sum), y);
+  if (kind == SoftmaxKind::or_zeros) math.where(math(eq, max, -INFINITY), math.scalar(0, y.dtype, y.device), y, y);
 }
 
 void Backend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
@@ -34,7 +36,7 @@ void Backend::softmax_backward(const View& dy, const View& y, int axis, bool log
 void Backend::cross_entropy(const CrossEntropyArgs& args) {
   const auto& [x, target, ignore_index, reduction, log_probabilities, loss, weight_sum] = args;
   const Arithmetic math(*this);
-  softmax(x, 1, /*log=*/true, log_probabilities);
+  softmax(x, 1, SoftmaxKind::log_softmax, log_probabilities);
   Array picked = Array::empty(target.shape, x.dtype, x.device);  // (N)
   pick(log_probabilities, target, ignore_index, picked);
   const Array losses = math(UnaryOp::neg, math.widen(picked));

@@ -198,23 +198,32 @@ TEST_CASE("softmax and its gradient agree on every backend") {
                           {9, 1000},   {9, 24},    {9, 200},   {9, 2000}, {9, 6000}, {9, 8200}};
   for (DType dtype : kFloatingDTypes)
     for (const Shape& shape : shapes)
-      for (bool log : {false, true}) {
+      for (const SoftmaxKind kind : {SoftmaxKind::softmax, SoftmaxKind::log_softmax, SoftmaxKind::or_zeros}) {
+        const bool log = kind == SoftmaxKind::log_softmax;
         const bool packs = shape.size() == 2 && shape[0] == 9;  // rows long enough for vectors, if they are aligned
         Maker& make = packs ? make_packs : make_any;
         const int axis = shape.empty() ? 0 : packs ? 1 : static_cast<int>(make.integer(0, shape.size() - 1));
         const auto layout = [&](const auto& all) { return packs ? Layout::contiguous : make.choice(all); };
         const Array x = make(shape, dtype, layout(kInputLayouts), -20, 20);
+        if (kind == SoftmaxKind::or_zeros && x.numel() > 0) {  // rows of -infinity, of which some have a NaN
+          const int across = axis == 0 ? 1 : 0;
+          const auto rows = [&](int64_t i) { return x.ndim() < 2 ? x : x.select(across, i % x.shape()[across]); };
+          for (const int64_t i : {1, 0}) {
+            backend("naive").fill(rows(i), -std::numeric_limits<double>::infinity());
+            if (i == 1 && x.ndim() > 0) backend("naive").fill(rows(i).select(0, 0), std::nan(""));
+          }
+        }
         const Array y = make(shape, dtype, layout(kOutputLayouts));
         const Array dy = make(shape, dtype, layout(kOutputLayouts));  // a constant dy would cancel to zero
         const Array dx = make(shape, dtype, layout(kOutputLayouts));
         auto forward = [&](bool defaults) {
           return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
-            if (defaults) b.Backend::softmax(in[0], axis, log, out[0]);
-            else b.softmax(in[0], axis, log, out[0]);
+            if (defaults) b.Backend::softmax(in[0], axis, kind, out[0]);
+            else b.softmax(in[0], axis, kind, out[0]);
           };
         };
         check_agreement("softmax", {x}, {y}, forward(false), forward(true), 4);
-        backend("naive").softmax(x, axis, log, y);
+        backend("naive").softmax(x, axis, kind, y);
         auto backward = [&](bool defaults) {
           return [&, defaults](Backend& b, const Arrays& in, const Arrays& out) {
             if (defaults) b.Backend::softmax_backward(in[0], in[1], axis, log, out[0]);

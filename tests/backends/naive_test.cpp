@@ -192,12 +192,16 @@ TEST_CASE("naive max pooling: first of equals, NaN wins, padding never does") {
   CHECK(values(small) == Values{0, 0, 0, 0});
 }
 
-TEST_CASE("softmax survives large logits; rows of -inf give NaN") {
-  const Array x = array_of({3, 2}, {1000, 1000, -kInf, 0, -kInf, -kInf}), y = Array::empty_like(x);
-  naive().softmax(x, 1, false, y);
-  CHECK(same(y, {0.5, 0.5, 0, 1, kNaN, kNaN}));
-  naive().Backend::softmax(x, 1, false, y);
-  CHECK(same(y, {0.5, 0.5, 0, 1, kNaN, kNaN}));
+TEST_CASE("softmax survives large logits; rows of -inf give NaN, or 0 where that is asked for") {
+  const Array x = array_of({6, 2}, {1000, 1000, -kInf, 0, -kInf, -kInf, kNaN, -kInf, kInf, -kInf, -kInf, -2e306});
+  const Array y = Array::empty_like(x);
+  for (const auto& [kind, empty] : {std::pair{SoftmaxKind::softmax, kNaN}, {SoftmaxKind::or_zeros, 0.0}}) {
+    const std::vector<double> expected = {0.5, 0.5, 0, 1, empty, empty, kNaN, kNaN, kNaN, kNaN, 0, 1};
+    naive().softmax(x, 1, kind, y);
+    CHECK(same(y, expected));
+    naive().Backend::softmax(x, 1, kind, y);
+    CHECK(same(y, expected));
+  }
 }
 
 TEST_CASE("cross-entropy: mean over rows not ignored, NaN if all are ignored, IndexError for a bad target") {

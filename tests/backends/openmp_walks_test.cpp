@@ -28,26 +28,28 @@ TEST_CASE("openmp softmax by rows and by lanes agrees with naive") {
   for (const Shape& shape : shapes)
     for (DType dtype : kWalkedTypes)
       for (int axis = 0; axis < shape.size(); ++axis)
-        for (bool log : {false, true}) {
+        for (const bool log : {false, true}) {
           INFO(to_string(shape) << " axis " << axis << (log ? " log" : "") << " type " << name(dtype));
+          const SoftmaxKind kind = log ? SoftmaxKind::log_softmax : SoftmaxKind::softmax;
           const Array x = random(shape, dtype), dy = random(shape, dtype), y = Array::empty(shape, dtype);
-          naive().softmax(x, axis, log, y);
-          compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, log, out); });
-          compare(x, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, log, out); });
+          naive().softmax(x, axis, kind, y);
+          compare(y, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(x, axis, kind, out); });
+          compare(x, tolerance_of(dtype), [&](Backend& on, const Array& out) { on.softmax(out, axis, kind, out); });
           // Sums of many half-precision terms have a few more rounding errors.
           compare(dy, 4 * tolerance_of(dtype),
                   [&](Backend& on, const Array& dx) { on.softmax_backward(dx, y, axis, log, dx); });
           const int last = shape.size() - 1;
           compare(Array::empty(y.transpose(0, last).shape(), dtype), tolerance_of(dtype),
                   [&](Backend& on, const Array& out) {
-                    on.softmax(x.transpose(0, last), last - axis == last ? last : axis == last ? 0 : axis, log, out);
+                    on.softmax(x.transpose(0, last), last - axis == last ? last : axis == last ? 0 : axis, kind, out);
                   });
         }
   Array special = random({3, 64});
   special.data<float>()[5] = NAN, special.data<float>()[70] = INFINITY;
   std::fill_n(special.data<float>() + 128, 64, -INFINITY);
-  for (int axis : {0, 1})
-    compare(special, 1e-6, [&](Backend& on, const Array& y) { on.softmax(special, axis, false, y); });
+  for (const SoftmaxKind kind : {SoftmaxKind::softmax, SoftmaxKind::log_softmax, SoftmaxKind::or_zeros})
+    for (const int axis : {0, 1})
+      compare(special, 1e-6, [&](Backend& on, const Array& y) { on.softmax(special, axis, kind, y); });
 }
 
 TEST_CASE("openmp extremes of rows and columns find the first, and NaN") {

@@ -164,7 +164,7 @@ void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
   const auto& [x, target, ignore_index, reduction, p, loss, weight_sum] = args;
   const Sizes sizes{x.shape[0], x.shape[1], ignore_index, reduction};
   const bool small = sizes.rows <= kSmallRows && sizes.classes <= kSmallClasses;
-  if (!small) softmax(x, 1, /*log=*/true, p);
+  if (!small) softmax(x, 1, SoftmaxKind::log_softmax, p);
   EventScope event("cross_entropy", "cuda", small ? "fused" : "losses", {&x, &target}, small ? 5 * x.numel() : 0);
   const Launch launch(x.device);
   visit_floating(x.dtype, [&]<class T>() {

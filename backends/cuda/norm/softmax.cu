@@ -66,7 +66,7 @@ struct Spread {
 template <class T>
 struct Rows {
   uint32_t count;
-  bool log, evenly;                      // evenly: all rows are `row_steps` apart
+  bool log, or_zeros, evenly;            // evenly: all rows are `row_steps` apart
   int64_t size, steps[3], row_steps[3];  // elements of a row; strides along and across rows
   T* result;
   const T *x, *y;
@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
 #pragma unroll
     for (int k = 0; k < S::kValues; ++k) max = LargerNumber()(values[k], max);
     max = S::fold(max, LargerNumber());
+    if (rows.or_zeros) max = RunningSum<C>::base_of(max);
 #pragma unroll
     for (int k = 0; k < S::kValues; ++k) {
       values[k] -= max;
@@ -115,6 +116,7 @@ __global__ void __launch_bounds__(S::kBlock) lanes_kernel(Rows<T> rows) {
       if (!rows.log) values[k] = power;
     }
     sum = S::fold(sum, Add());
+    if (rows.or_zeros && sum == 0) sum = 1;
     const C scale = rows.log ? ::log(sum) : C(1) / sum;
 #pragma unroll
     for (int k = 0; k < S::kValues; ++k) values[k] = rows.log ? values[k] - scale : values[k] * scale;
@@ -149,7 +151,8 @@ __global__ void __launch_bounds__(1024) block_kernel(Rows<T> rows) {
           row, to, [&](int64_t, C dy, C y) { return rows.gradient(dy, y, sum); }, from, outputs);
     } else {
       const VectorizedRows row(rows.size, from, to);
-      const RunningSum<C> total = running_sum_of_row<C>(row, from, shared);
+      RunningSum<C> total = running_sum_of_row<C>(row, from, shared);
+      if (rows.or_zeros && total.sum == 0) total = {.max = 0, .sum = 1};
       const C log_sum = ::log(total.sum);
       const auto result = [&](int64_t, C value) {
         return rows.log ? value - total.max - log_sum : exponential<T>(value - total.max) / total.sum;
@@ -177,7 +180,7 @@ void visit_spread(const SoftmaxPlan& plan, F&& f) {
 
 // Computes softmax or its gradient. Returns false if there are too many rows for one launch.
 template <bool kBackward>
-bool run(const char* name, const View& x, const View& y, int axis, bool log, const MutableView& result) {
+bool run(const char* name, const View& x, const View& y, int axis, SoftmaxKind kind, const MutableView& result) {
   const Nest<3> nest(reduced_shape(y.shape, 1u << axis, true), {&result.strides, &x.strides, &y.strides});
   if (nest.numel > kMaxChunk) return false;
   const auto width = static_cast<int64_t>(16 / size_of(y.dtype));
@@ -199,7 +202,8 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
     Rows<T> rows{.count = static_cast<uint32_t>(nest.numel),
-                 .log = log,
+                 .log = kind == SoftmaxKind::log_softmax,
+                 .or_zeros = kind == SoftmaxKind::or_zeros,
                  .evenly = nest.ndim <= 1,
                  .size = y.ndim() ? y.shape[axis] : 1,
                  .steps = {step(result), step(x), step(y)},
@@ -216,12 +220,14 @@ bool run(const char* name, const View& x, const View& y, int axis, bool log, con
 
 }  // namespace
 
-void CudaBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  if (!run<false>(log ? "log_softmax" : "softmax", x, y, axis, log, y)) Backend::softmax(x, axis, log, y);
+void CudaBackend::softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) {
+  const char* name = kind == SoftmaxKind::log_softmax ? "log_softmax" : "softmax";
+  if (!run<false>(name, x, y, axis, kind, y)) Backend::softmax(x, axis, kind, y);
 }
 
 void CudaBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {
-  if (!run<true>(log ? "log_softmax_backward" : "softmax_backward", dy, y, axis, log, dx))
+  const SoftmaxKind kind = log ? SoftmaxKind::log_softmax : SoftmaxKind::softmax;
+  if (!run<true>(log ? "log_softmax_backward" : "softmax_backward", dy, y, axis, kind, dx))
     Backend::softmax_backward(dy, y, axis, log, dx);
 }
 

@@ -16,6 +16,7 @@
 #include <gradus/core/runtime/cuda.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/core/runtime/random.h>
+#include <gradus/backends/cuda/device/row.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
 #include <gradus/backends/cuda/device/warp.cuh>
 
@@ -246,11 +247,13 @@ __device__ void softmax(const Forward<T>& task, const Block<T, kHead>& block) {
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) largest[r] = larger(largest[r], block.matrix(0, r)[key]);
   warp_reduce_all(largest, larger);
+#pragma unroll
+  for (C& base : largest) base = RunningSum<C>::base_of(base);
   for (int key = block.lane(); key < sizes.keys; key += 32)
 #pragma unroll
     for (int r = 0; r < kWarpRows; ++r) {
       C& score = block.matrix(0, r)[key];
-      score = ::exp(score - (largest[r] == -INFINITY ? 0 : largest[r])), sum[r] += score;
+      score = ::exp(score - largest[r]), sum[r] += score;
     }
   warp_reduce_all(sum, Add());
   for (int key = block.lane(); key < block.pitch; key += 32)

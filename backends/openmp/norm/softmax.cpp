@@ -18,22 +18,25 @@ using namespace openmp_detail;
 
 // Computes a row; y may be x. The largest element is subtracted before the exponential, so that nothing overflows.
 template <class C>
-void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, bool log) {
-  const C max = kernels.max(x, size);
-  const C sum = kernels.exp_sum(x, max, log ? nullptr : y, size);
+void softmax_row(const Kernels<C>& kernels, const C* x, C* y, int64_t size, SoftmaxKind kind) {
+  const bool log = kind == SoftmaxKind::log_softmax, or_zeros = kind == SoftmaxKind::or_zeros;
+  C max = kernels.max(x, size);
+  if (or_zeros && max == -INFINITY) max = 0;
+  C sum = kernels.exp_sum(x, max, log ? nullptr : y, size);
+  if (or_zeros && sum == 0) sum = 1;
   if (log) kernels.affine(x, max, C(1), -std::log(sum), nullptr, nullptr, y, size);
   else kernels.affine(y, C(0), C(1) / sum, C(0), nullptr, nullptr, y, size);
 }
 
 template <class C>
-void softmax_of(const View& x, int axis, bool log, const MutableView& y) {
+void softmax_of(const View& x, int axis, SoftmaxKind kind, const MutableView& y) {
   const RowsAlong<2> rows(x.shape, axis, {&x.strides, &y.strides});
   rows.template each<C>(1, [&](C* buffer, const int64_t* at, int64_t count) {
     const bool direct = count == 1 && y.dtype == dtype_of<C> && rows.along[1] == 1;
     C* to = direct ? y.as<C>() + at[1] : buffer;
     const C* from = rows.load(0, x, at, count, to);
     for (int64_t i = 0; i < count * rows.pitch; i += rows.pitch)
-      softmax_row(kernels_of<C>(kernel_table()), from + i, to + i, rows.size, log);
+      softmax_row(kernels_of<C>(kernel_table()), from + i, to + i, rows.size, kind);
     if (!direct) rows.store(1, to, y, at, count);
   });
 }
@@ -62,10 +65,11 @@ void softmax_backward_of(const View& dy, const View& y, int axis, bool log, cons
 
 }  // namespace
 
-void OpenmpBackend::softmax(const View& x, int axis, bool log, const MutableView& y) {
-  EventScope event(log ? "log_softmax" : "softmax", "openmp", kernel_table().vectors, {&x, &y}, 5 * x.numel());
+void OpenmpBackend::softmax(const View& x, int axis, SoftmaxKind kind, const MutableView& y) {
+  EventScope event(kind == SoftmaxKind::log_softmax ? "log_softmax" : "softmax", "openmp", kernel_table().vectors,
+                   {&x, &y}, 5 * x.numel());
   if (x.numel() == 0) return;
-  visit_wide(y.dtype, [&]<class C> { softmax_of<C>(x, axis, log, y); });
+  visit_wide(y.dtype, [&]<class C> { softmax_of<C>(x, axis, kind, y); });
 }
 
 void OpenmpBackend::softmax_backward(const View& dy, const View& y, int axis, bool log, const MutableView& dx) {

@@ -22,13 +22,13 @@ class SoftmaxOperands final : public CudaOperands {
   void fill() override {
     RandomState state;
     backend("cuda").uniform(x_, state, -1, 1);
-    backend("cuda").softmax(x_, axis_, /*log=*/false, y_);
+    backend("cuda").softmax(x_, axis_, SoftmaxKind::softmax, y_);
   }
   const Array& result() const override { return backward_ ? dx_ : y_; }
   bool launch(const std::string& algorithm) override {
     const ForcedAlgorithm forced(algorithm.c_str());
     if (backward_) backend("cuda").softmax_backward(x_, y_, axis_, /*log=*/false, dx_);
-    else backend("cuda").softmax(x_, axis_, /*log=*/false, y_);
+    else backend("cuda").softmax(x_, axis_, SoftmaxKind::softmax, y_);
     return true;
   }
 

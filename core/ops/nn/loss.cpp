@@ -10,7 +10,7 @@ Array softmax(const Array& x, int axis, bool log) {
   check_floating(x, "input");
   if (x.ndim() == 0) return full({}, log ? 0 : 1, x.dtype(), x.device());
   Array y = Array::empty_like(x);
-  if (y.numel() > 0) backend_of(x).softmax(x, axis, log, y);
+  if (y.numel() > 0) backend_of(x).softmax(x, axis, log ? SoftmaxKind::log_softmax : SoftmaxKind::softmax, y);
   return y;
 }
 

@@ -164,8 +164,11 @@ KernelWork work_of(const ConvProblem& p) {
   const auto element = static_cast<double>(size_of(p.dtype));
   const bool sparse = is_sparse(p);
   KernelWork work = {};
+  // Such a convolution is a product of planes, which tensor cores read as they are and divide among all blocks.
+  const bool multiplies_planes =
+      mode != MathMode::fma && taps == 1 && !sparse && inputs == outputs && p.y.shape[2] * p.y.shape[3] % unit == 0;
   work[kBytes] = bytes;
-  if ((mode != MathMode::fma) != is_channels_last(p)) work[kConvertedBytes] = bytes;
+  if ((mode != MathMode::fma) != is_channels_last(p) && !multiplies_planes) work[kConvertedBytes] = bytes;
   if (groups > 1 && p.filters() == 1 && p.channels() == 1) {
     work[kDepthwiseTaps] = product({groups, outputs, taps});
   } else if (groups > 1) {
@@ -189,7 +192,7 @@ KernelWork work_of(const ConvProblem& p) {
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
       work[kNarrowTaps] = product({outputs, least, taps}) * element;
     if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
-    work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
+    if (!multiplies_planes) work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
   }
   const int64_t apart = kApart ? (p.bias ? 1 : 0) + (p.relu ? 1 : 0) : 0;
   work[kKernels] = static_cast<double>(1 + apart);

@@ -1,12 +1,15 @@
 // The protocol of training that survives the loss of ranks, in simulated time: every crash of one worker, and of two,
 // at each point of its course.
+#include <atomic>
 #include <sstream>
+#include <thread>
 
 #include <gradus/core/runtime/random.h>
 #include <gradus/distributed/comm/local/local_group.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/distributed/elastic_simulation.h>
+#include <gradus/tests/distributed/fake_device.h>
 
 using namespace gradus;
 using namespace gradus::dist;
@@ -62,7 +65,8 @@ ElasticPlace place_of(int worker, Simulation& simulation, const std::shared_ptr<
 }
 
 /// `fails` is called in the middle of each update. If it returns true, the worker ends its group there.
-std::string train_elastic(const ElasticPlace& place, int worker, const std::function<bool(int64_t step)>& fails = {}) {
+std::string train_elastic(const ElasticPlace& place, int worker, const std::function<bool(int64_t step)>& fails = {},
+                          const ElasticOptions& options = {}) {
   Generator generator(static_cast<uint64_t>(worker));
   const GeneratorGuard guard(generator);
   TinyImpl net;
@@ -70,7 +74,7 @@ std::string train_elastic(const ElasticPlace& place, int worker, const std::func
   training::Checkpoint state, position;
   state.add("model", net);
   position.add("batches", batches);
-  ElasticTraining elastic(net, state, position, {}, place);
+  ElasticTraining elastic(net, state, position, options, place);
   const NoGradGuard no_grad;
   const bool trained = elastic.run(
       kJobSteps,
@@ -333,6 +337,274 @@ TEST_CASE("elastic training: a worker gets its rank once, and a group after each
   CHECK(training.run(2, compute, [&] { ++updates; }));
   CHECK((ranks == 1 && groups == 3 && updates == 2 && training.step() == 2));
   CHECK(devices == 0);  // the CPU is no device that a group would have to know
+}
+
+TEST_CASE("elastic training: a state that was copied counts, although its group failed afterwards", "[elastic]") {
+  Simulation simulation({});
+  const auto table = std::make_shared<StoreTable>(StoreLimits{});
+  Worlds worlds;
+  table->set("members/0", Members::first(2, 0, 1).str());
+  std::vector<std::string> ends(2);
+  simulation.run(
+      2,
+      [&](int worker) {
+        bool fails = worker == 1;
+        int groups = 0;
+        ElasticOptions options;
+        options.on_group = [&](const GroupPtr&) {  // comes after the copy
+          if (++groups == 2 && worker == 0) throw std::runtime_error("lost with the only other state");
+        };
+        const auto once = [&](int64_t step) { return step == kJobSteps - 1 && std::exchange(fails, false); };
+        ends[static_cast<size_t>(worker)] =
+            train_elastic(place_of(worker, simulation, table, worlds), worker, once, options);
+      },
+      [&](int worker) { Membership(std::make_shared<SimulatedStore>(simulation, table)).remove(worker, "crashed"); });
+  CHECK(simulation.error(0) == "lost with the only other state");
+  CHECK(simulation.error(1) == "");
+  CHECK(ends[1] == "trained");
+}
+
+TEST_CASE("elastic training: a step may fail three times in a row although all workers are alive", "[elastic]") {
+  const auto [first, second, expected] = GENERATE(table<int, int, std::string>(
+      {{0, 0, ""}, {3, 0, ""}, {3, 3, ""}, {4, 0, "step 0 failed 4 times"}, {3, 4, "step 1 failed 4 times"}}));
+  CAPTURE(first, second);
+  Simulation simulation({});
+  const auto table = std::make_shared<StoreTable>(StoreLimits{});
+  Worlds worlds;
+  table->set("members/0", Members::first(1, 0, 1).str());
+  int failures[] = {first, second};
+  std::vector<int64_t> computed, updated;
+  int groups = 0;
+  simulation.run(
+      1,
+      [&](int worker) {
+        ElasticOptions options;
+        options.on_group = [&](const GroupPtr&) { ++groups; };
+        ElasticTraining training(options, place_of(worker, simulation, table, worlds));
+        const auto compute = [&](int64_t step) {
+          computed.push_back(step);
+          if (failures[step]-- > 0) training.group()->abort("bad luck");
+        };
+        training.run(2, compute, [&] { updated.push_back(training.step()); });
+      },
+      [](int) {});
+  if (expected.empty()) {
+    CHECK(simulation.error(0) == "");
+    CHECK(updated == std::vector<int64_t>{0, 1});
+    CHECK(computed.size() == static_cast<size_t>(first + second + 2));
+    CHECK(groups == first + second + 1);
+  } else {
+    CHECK_THAT(simulation.error(0), contains("[ElasticTraining] " + expected + " although all workers are alive: ") &&
+                                        contains("rank 0 ended the group: bad luck"));
+    CHECK(groups == first + second);
+  }
+}
+
+namespace {
+
+/// The store of a job with one worker, and places in it.
+struct LoneWorker {
+  std::shared_ptr<HashStore> store = std::make_shared<HashStore>();
+  int groups = 0;
+  std::vector<std::optional<int>> devices;
+
+  explicit LoneWorker(const Members& members = Members::first(1, 0, 1)) { Membership(store).begin(members); }
+  ElasticPlace place(int worker = 0) {
+    const auto connect = [this](const Members&, int, std::optional<int> device) -> GroupPtr {
+      ++groups;
+      devices.push_back(device);
+      return std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+    };
+    return {worker, Membership(store), connect};
+  }
+  /// Ends the group of a training as the loss of a rank does. The list of the next group is there at once.
+  void lose(const ElasticTraining& training) const {
+    Membership(store).renew(training.generation());
+    training.group()->abort("lost");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("elastic training: a step that failed is repeated from the numbers before it", "[elastic]") {
+  Generator generator(1);
+  const GeneratorGuard guard(generator);
+  LoneWorker job;
+  TinyImpl net;
+  Tensor batches = zeros({}, dtype(kLong));
+  training::Checkpoint state, position;
+  state.add("model", net);
+  position.add("batches", batches);
+  ElasticTraining training(net, state, position, {}, job.place());
+  int calls = 0, updates = 0;
+  const auto compute = [&](int64_t step) {
+    CHECK(batches.item<int64_t>() == step);
+    CHECK(net.passes.item<double>() == static_cast<double>(step));
+    CHECK(generator.offset() == static_cast<uint64_t>(step));
+    batches += 1, net.passes += 1;
+    generator.next();
+    const Tensor gradient = full({1}, 3.0, dtype(kDouble));
+    Tensor& sum = net.weight.mutable_grad();  // backward passes add to what is there
+    sum = sum.defined() ? sum + gradient : gradient;
+    if (++calls % 2 == 1) job.lose(training);  // the first attempt of each step
+  };
+  const bool trained = training.run(2, compute, [&] {
+    ++updates;
+    CHECK(net.weight.grad().item<double>() == 3);
+    net.zero_grad();
+  });
+  CHECK(trained);
+  CHECK((calls == 4 && updates == 2 && job.groups == 3));
+}
+
+TEST_CASE("elastic training: only the loss of a rank repeats a step", "[elastic]") {
+  const bool in_update = GENERATE(false, true);
+  const auto throws = GENERATE(as<std::string>(), "out of memory", "a communication error of another group");
+  CAPTURE(in_update, throws);
+  LoneWorker job;
+  ElasticOptions options;
+  options.on_group = [](const GroupPtr&) {};
+  ElasticTraining training(options, job.place());
+  int calls = 0;
+  const auto fail = [&] {
+    ++calls;
+    if (throws == "out of memory") throw std::runtime_error(throws);
+    throw CommError(throws);
+  };
+  const auto nothing = [] {};
+  CHECK_THROWS_WITH(training.run(
+                        2, [&](int64_t) { (in_update ? std::function<void()>(nothing) : fail)(); }, fail),
+                    contains(throws));
+  CHECK((calls == 1 && job.groups == 1 && training.step() == 0));
+}
+
+TEST_CASE("elastic training: ranks that disagree about a call end the training", "[elastic]") {
+  const uint64_t sequence = GENERATE(1u, 2u);  // the numbers of the steps that are compared, and the vote
+  CAPTURE(sequence);
+  const auto store = std::make_shared<HashStore>();
+  Membership(store).begin(Members::first(2, 0, 1));
+  const auto world = std::make_shared<LocalWorld>(
+      2, std::vector<LocalFault>{{.rank = 1, .sequence = sequence, .kind = LocalFault::Kind::mismatch}});
+  std::atomic<int> groups = 0;
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 2; ++worker)
+    threads.emplace_back([&, worker] {
+      const auto connect = [&](const Members&, int rank, std::optional<int>) -> GroupPtr {
+        ++groups;
+        return std::make_shared<LocalGroup>(world, rank);
+      };
+      ElasticOptions options;
+      options.on_group = [](const GroupPtr&) {};
+      try {
+        ElasticTraining training(options, ElasticPlace{worker, Membership(store), connect});
+        training.run(
+            1, [](int64_t) {}, [] {});
+      } catch (const CommError& error) { errors[static_cast<size_t>(worker)] = error.what(); }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& error : errors) CHECK_THAT(error, contains("ranks disagree: "));
+  CHECK(groups == 2);
+}
+
+TEST_CASE("elastic training: ranks that on_group sets to different steps are an error on all", "[elastic]") {
+  const auto store = std::make_shared<HashStore>();
+  Membership(store).begin(Members::first(2, 0, 1));
+  const auto world = std::make_shared<LocalWorld>(2);
+  std::vector<std::string> errors(2);
+  std::vector<std::thread> threads;
+  for (int worker = 0; worker < 2; ++worker)
+    threads.emplace_back([&, worker] {
+      const auto connect = [&](const Members&, int rank, std::optional<int>) -> GroupPtr {
+        return std::make_shared<LocalGroup>(world, rank);
+      };
+      std::optional<ElasticTraining> training;
+      ElasticOptions options;
+      options.on_group = [&](const GroupPtr& group) { training->set_step(7 + group->rank()); };
+      training.emplace(options, ElasticPlace{worker, Membership(store), connect});
+      try {
+        training->run(
+            9, [](int64_t) {}, [] {});
+      } catch (const ValueError& error) { errors[static_cast<size_t>(worker)] = error.what(); }
+    });
+  for (std::thread& thread : threads) thread.join();
+  for (const size_t worker : {size_t{0}, size_t{1}})
+    CHECK_THAT(errors[worker], contains("ranks would continue from different steps, this one from " +
+                                        std::to_string(7 + worker) + ": on_group must set the same step on all"));
+}
+
+TEST_CASE("elastic training: on_finish comes after the last step, before the job counts as finished", "[elastic]") {
+  LoneWorker job;
+  int steps = 0, ends = 0;
+  std::optional<ElasticTraining> training;
+  ElasticOptions options;
+  options.on_group = [](const GroupPtr&) {};
+  options.on_finish = [&] {
+    CHECK(steps == 3);
+    CHECK(training->step() == 3);
+    CHECK_FALSE(Membership(job.store).is_finished());
+    if (++ends == 1) job.lose(*training);  // the call is repeated, and no step is
+  };
+  training.emplace(options, job.place());
+  CHECK(training->run(
+      3, [](int64_t) {}, [&] { ++steps; }));
+  CHECK((steps == 3 && ends == 2 && job.groups == 2));
+  CHECK(Membership(job.store).is_finished());
+}
+
+TEST_CASE("elastic training: a worker of a finished job says whether it has the trained state", "[elastic]") {
+  const int worker = GENERATE(0, 1);  // a rank, and a spare, which never had a rank
+  LoneWorker job(Members::first(1, 1, 1));
+  Membership(job.store).finish();
+  ElasticOptions options;
+  options.on_group = [](const GroupPtr&) {};
+  ElasticTraining training(options, job.place(worker));
+  const auto run = [&](int64_t steps) {
+    return training.run(
+        steps, [](int64_t) { throw std::logic_error("there is nothing to do"); }, [] {});
+  };
+  CHECK(run(0) == (worker == 0));
+  CHECK_FALSE(run(5));
+  training.set_step(5);
+  CHECK(run(5) == (worker == 0));
+  CHECK(job.groups == 0);
+}
+
+TEST_CASE("elastic training: a worker without a place in its job says why", "[elastic]") {
+  ElasticOptions options;
+  options.on_group = [](const GroupPtr&) {};
+  options.group.timeout = Milliseconds(1234);
+  const auto error_of = [&](LoneWorker& job, int worker) -> std::string {
+    ElasticTraining training(options, job.place(worker));
+    try {
+      training.run(
+          1, [](int64_t) {}, [] {});
+    } catch (const CommError& error) { return error.what(); }
+    return "";
+  };
+  LoneWorker of_others(Members::first(1, 1, 1));
+  CHECK(error_of(of_others, 2) ==
+        "[ElasticTraining] worker 2 was removed from the job because it did not answer for 1234 ms");
+  LoneWorker ended(Members::first(3, 0, 3));
+  Membership(ended.store).remove(1, "was killed");
+  for (const int worker : {0, 1})
+    CHECK(error_of(ended, worker) ==
+          "[ElasticTraining] the job has lost a worker (was killed) and has no spare; it needs at least 3 ranks");
+  CHECK((of_others.groups == 0 && ended.groups == 0));
+}
+
+TEST_CASE("elastic training: a net on a device is trained by a group of that device", "[elastic]") {
+  if (!use_fake_device() && skip("a machine without CUDA devices")) return;
+  LoneWorker job;
+  TinyImpl net;
+  training::Checkpoint state;
+  state.add("model", net);
+  ElasticOptions options;
+  options.on_rank = [&](int) { net.to(Device(DeviceType::cuda, 1)); };
+  ElasticTraining training(net, state, state, options, job.place());
+  CHECK(training.run(
+      0, [](int64_t) {}, [] {}));
+  CHECK(job.devices == std::vector<std::optional<int>>{1});
 }
 
 TEST_CASE("elastic training: a line of text replays a schedule", "[elastic]") {

@@ -43,6 +43,8 @@ class Environment {
                              "GRADUS_STORE",
                              "GRADUS_TOKEN_FD",
                              "GRADUS_TOKEN_FILE",
+                             "GRADUS_WORKER",
+                             "GRADUS_SPARE",
                              "TORCHELASTIC_RESTART_COUNT",
                              "OMPI_COMM_WORLD_RANK",
                              "OMPI_COMM_WORLD_SIZE",
@@ -300,6 +302,81 @@ TEST_CASE("one process without a launcher is an elastic place whose group makes 
   const GroupPtr group = place.connect(Members::first(1, 0, 1), 0, std::nullopt);
   CHECK((group->rank() == 0 && group->size() == 1));
   CHECK(group->backend() == "local");
+}
+
+namespace {
+
+/// An elastic job, in its third restart, that has lost the workers 1 and 3 of four.
+struct ElasticJob {
+  TcpStoreServer server{{"127.0.0.1", 0}};
+  std::shared_ptr<TcpStore> store = std::make_shared<TcpStore>(server.address());
+  Membership membership{std::make_shared<PrefixStore>(Membership::prefix(3), store)};
+  Members members = Members::first(4, 0, 2).without(1, "").without(3, "");
+
+  ElasticJob() { membership.begin(Members::first(4, 0, 2)); }
+  /// The places of the workers 0 and 2.
+  std::vector<ElasticPlace> places(const InitOptions& options) const {
+    const std::string address = server.address().str();
+    std::vector<ElasticPlace> all;
+    for (const char* worker : {"0", "2"}) {
+      const Environment of_worker({{"GRADUS_STORE", address.c_str()},
+                                   {"GRADUS_WORKER", worker},
+                                   {"TORCHELASTIC_RESTART_COUNT", "3"},
+                                   {"RANK", worker},
+                                   {"WORLD_SIZE", "4"},
+                                   {"LOCAL_RANK", worker},
+                                   {"LOCAL_WORLD_SIZE", "4"}});
+      all.push_back(ElasticPlace::from_environment(options));
+    }
+    return all;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("workers of an elastic job meet at its store as the ranks of a list", "[init]") {
+  ElasticJob job;
+  const auto backend = GENERATE(as<std::string>(), "tcp", "shm");
+  const Milliseconds timeout(60'000);
+  std::vector<ElasticPlace> places = job.places({.backend = backend, .timeout = timeout});
+  for (size_t rank = 0; rank < 2; ++rank) {
+    CHECK(places[rank].worker == static_cast<int>(2 * rank));
+    CHECK(places[rank].survives_losses);
+    CHECK_FALSE(places[rank].local_rank);
+    CHECK(places[rank].membership.latest().str() == job.membership.latest().str());
+  }
+  const ThreadRuntime before = thread_runtime();               // ranks on one machine may select the pool
+  for (const int64_t generation : {int64_t{2}, int64_t{3}}) {  // the second group meets at other keys
+    job.members.generation = generation;
+    std::vector<std::string> errors(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank)
+      threads.emplace_back([&, rank] {
+        try {
+          const GroupPtr group = places[static_cast<size_t>(rank)].connect(job.members, rank, std::nullopt);
+          require(group->rank() == rank && group->size() == 2, "the rank");
+          require(group->backend() == backend, "the backend");
+          require(group->timeout() == timeout, "the timeout of collectives");
+          const Array x = contribution<float>(rank, 5);
+          group->all_reduce(x);
+          require(equals<float>(x, 0, 5, [](int64_t i) { return reduced(ReduceKind::sum, 2, i); }), "the sum");
+        } catch (const std::exception& error) { errors[static_cast<size_t>(rank)] = error.what(); }
+      });
+    for (std::thread& thread : threads) thread.join();
+    CHECK(errors == std::vector<std::string>(2));
+    const std::string key = Membership::prefix(3) + "/group/" + std::to_string(generation);
+    CHECK(job.store->check({key + (backend == "tcp" ? "/address/0" : "/shm/0")}));
+  }
+  set_thread_runtime(before);
+}
+
+TEST_CASE("a worker of an elastic job waits no longer than its timeout for the others to connect", "[init]") {
+  const ElasticJob job;
+  const auto backend = GENERATE(as<std::string>(), "tcp", "shm");
+  const ThreadRuntime before = thread_runtime();
+  const ElasticPlace place = job.places({.backend = backend, .timeout = Milliseconds(100)})[0];
+  CHECK_THROWS_WITH(place.connect(job.members, 0, std::nullopt), contains(" within 100 ms"));
+  set_thread_runtime(before);
 }
 
 TEST_CASE("spawn runs a function in several processes, which meet", "[init][processes]") {

@@ -449,6 +449,15 @@ TEST_CASE("all_reduce_coalesced: several arrays as one collective") {
     require(Tensor(a).equal(full({2, 3}, 3.0)) && Tensor(b).equal(full({1}, 3.0)), "sums");
     group.all_reduce_coalesced({b}, ReduceKind::prod, {.strict = strict});
     require(Tensor(b).equal(full({1}, 27.0)), "a single array");
+    if (const auto* coalescing = dynamic_cast<CoalescingGroup*>(&group)) {
+      const Array halves = zeros({5}, kHalf).array();
+      group.all_reduce_coalesced({halves}, ReduceKind::avg, {.strict = strict});
+      const Descriptor& call = coalescing->coalesced();
+      require(call.str() == (strict ? "all_reduce #0 (strict avg of 5 float16)" : "all_reduce #0 (avg of 5 float16)"),
+              call.str());
+      group.all_reduce_coalesced({a, b, none});
+      require(coalescing->coalesced().count == 7, "the elements of all arrays");
+    }
     TensorList several;
     for (const int64_t size : {3, 1, 4, 2}) several.push_back(arange(size * 10, size * 11, kDouble) + group.rank());
     std::vector<Array> arrays;

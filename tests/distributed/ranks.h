@@ -30,12 +30,15 @@ class CoalescingGroup final : public dist::TransportGroup<dist::LocalTransport> 
   ~CoalescingGroup() override { stop(); }
   std::string_view backend() const override { return "coalescing"; }
   bool coalesces() const override { return true; }
+  /// The newest call for several arrays.
+  const dist::Descriptor& coalesced() const { return coalesced_; }
 
  private:
   bool serves(Device device) const override { return device.is_cpu(); }
   std::string places() const override { return "the cpu"; }
   WorkPtr submit_coalesced(const dist::Collective& call, const std::vector<Array>& arrays,
                            const dist::CollectiveOptions& options) override {
+    coalesced_ = call.descriptor;
     WorkPtr last;
     for (const Array& x : arrays) last = all_reduce(x, call.descriptor.reduce, options);
     return last;
@@ -43,6 +46,8 @@ class CoalescingGroup final : public dist::TransportGroup<dist::LocalTransport> 
   std::unique_ptr<ProcessGroup> make_group(const std::vector<int>&, int, uint32_t, dist::Milliseconds) override {
     throw CommError("a coalescing group has no parts");
   }
+
+  dist::Descriptor coalesced_;
 };
 
 /// What `body` and the threads that it starts print to stderr.

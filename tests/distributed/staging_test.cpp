@@ -109,6 +109,28 @@ TEST_CASE("sums of device arrays have the bits of host arrays", "[staging]") {
   });
 }
 
+TEST_CASE("two lanes divide a long array of a device between them", "[staging]") {
+  if (no_fake_device()) return;
+  const int64_t count =
+      GENERATE(524'287, 524'288, 3'000'001);  // 4 bytes less than two lanes need, just enough, many pieces
+  CAPTURE(count);
+  expect_ranks(
+      "tcp", 2,
+      [&](ProcessGroup& group) {
+        const Array x = on_device(count), all = on_device(2 * count);
+        for (int round = 0; round < 2; ++round) {
+          fill_late(x, group.rank());
+          group.all_reduce(x);
+          require(equals<float>(x, 0, count, [](int64_t i) { return reduced(ReduceKind::sum, 2, i); }), "all_reduce");
+          fill_late(x, group.rank());
+          group.all_gather(x, all);
+          for (int r = 0; r < 2; ++r)
+            require(equals<float>(all, r * count, count, [&](int64_t i) { return element(r, i); }), "all_gather");
+        }
+      },
+      {.two_lanes = true});
+}
+
 TEST_CASE("work that is queued before a collective does not overwrite its result", "[staging]") {
   if (no_fake_device()) return;
   const auto transport = GENERATE(as<std::string>(), "shm", "tcp");

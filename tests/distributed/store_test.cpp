@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -207,6 +208,11 @@ TEST_CASE("limits of keys, values and the whole store are errors only for the ca
   store.set("a", std::string(100, 'v'));
   store.set("b", std::string(100, 'v'));
   CHECK_THROWS_WITH(store.set("c", std::string(100, 'v')), contains("it would hold 303 bytes"));
+  store.set(std::string(10, 'k'), std::string(38, 'v'));  // the longest key, and not a byte is left
+  CHECK_THROWS_WITH(store.add("n", 1), contains("it would hold 252 bytes with 'n'; at most 250"));
+  CHECK_THROWS_WITH(store.compare_set("n", "", "x"), contains("it would hold 252 bytes"));
+  CHECK(store.compare_set(std::string(10, 'k'), std::string(38, 'v'), "y") == "y");
+  CHECK(store.delete_key(std::string(10, 'k')));
   store.set("a", "");  // removing a value makes room
   store.set("c", std::string(100, 'v'));
   CHECK(store.delete_key("b"));
@@ -416,6 +422,216 @@ TEST_CASE("clients that are dropped before the handshake try again", "[store]") 
   });
   CHECK_THROWS_WITH(TcpStore(door.address(), token), contains("did not accept this process: the end"));
   server.join();
+}
+
+namespace {
+
+/// A server of one client that sends what `talk` says, with or without regard to what the client sends.
+class ScriptedServer {
+ public:
+  explicit ScriptedServer(const std::function<void(ScriptedServer&)>& talk)
+      : thread_([this, talk] {
+          connection_ = *door_.accept(deadline_);
+          talk(*this);
+          std::byte byte[64];
+          try {  // until the client has gone
+            while (true) connection_.receive(byte, deadline_, "client");
+          } catch (const CommError&) {}
+        }) {}
+  ~ScriptedServer() { thread_.join(); }
+  const Address& address() const { return door_.address(); }
+
+  void send(uint8_t type, uint64_t id, const io::Bytes& payload) {
+    connection_.send(Frame{type, id, payload}.encode(), deadline_, "client");
+  }
+  void send(StoreMessage kind, const io::Bytes& payload) { send(static_cast<uint8_t>(kind), 0, payload); }
+  Frame receive() {
+    std::byte byte[1];
+    while (true) {
+      if (std::optional<Frame> frame = reader_.next()) return *frame;
+      connection_.receive(byte, deadline_, "client");
+      reader_.append(byte);
+    }
+  }
+  /// The handshake of a server that knows `token`.
+  void welcome(const Token& token) {
+    const Digest s = random_digest();
+    send(StoreMessage::challenge, PayloadWriter().bytes(s).take());
+    Digest c;
+    std::copy_n(receive().payload.begin(), c.size(), c.begin());
+    const Digest proof = Handshake::server_proof(token, kStorePurpose, s, c);
+    send(StoreMessage::welcome, PayloadWriter().bytes(proof).take());
+  }
+
+ private:
+  const Deadline deadline_{Milliseconds(5000)};
+  const Listener door_{{"127.0.0.1", 0}};
+  Connection connection_;
+  FrameReader reader_{1 << 16};
+  std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("a client refuses a server whose handshake is not that of a store", "[store]") {
+  const Token token = Token::random();
+  const auto error_of = [&](const std::function<void(ScriptedServer&)>& talk) -> std::string {
+    ScriptedServer server(talk);
+    try {
+      TcpStore(server.address(), token, Milliseconds(5000));
+    } catch (const CommError& error) { return error.what(); }
+    return "";
+  };
+  const std::string no_store = " does not answer with the handshake of a store";
+  for (const StoreMessage kind : {StoreMessage::proof, StoreMessage::welcome, StoreMessage::done})
+    CHECK_THAT(error_of([&](ScriptedServer& server) { server.send(kind, io::Bytes(32)); }), contains(no_store));
+  for (const size_t bytes : {0, 31, 33, 64})
+    CHECK_THAT(error_of([&](ScriptedServer& server) { server.send(StoreMessage::challenge, io::Bytes(bytes)); }),
+               contains(no_store));
+  for (const StoreMessage kind : {StoreMessage::challenge, StoreMessage::done})  // instead of a welcome
+    CHECK_THAT(error_of([&](ScriptedServer& server) {
+                 server.send(StoreMessage::challenge, io::Bytes(32));
+                 server.receive();
+                 server.send(kind, io::Bytes(32));
+               }),
+               contains(no_store));
+  CHECK_THAT(error_of([&](ScriptedServer& server) { server.welcome(Token::random()); }),
+             contains(" does not know the token of this job"));
+  CHECK_THAT(error_of([&](ScriptedServer& server) {
+               server.send(StoreMessage::refused, PayloadWriter().string("it is full").take());
+             }),
+             contains("[store] the server at 127.0.0.1:") && contains(" did not accept this process: it is full"));
+  CHECK(error_of([&](ScriptedServer& server) { server.welcome(token); }) == "");
+}
+
+TEST_CASE("after an answer that it cannot use a client is lost, and after a refusal it is not", "[store]") {
+  const Token token = Token::random();
+  const auto errors_of = [&](const std::function<void(ScriptedServer&, const Frame& request)>& answer) {
+    ScriptedServer server([&](ScriptedServer& own) {
+      own.welcome(token);
+      for (int i = 0; i < 2; ++i) try {
+          answer(own, own.receive());
+        } catch (const CommError&) {}  // the client has gone
+    });
+    TcpStore store(server.address(), token, Milliseconds(5000));
+    std::vector<std::string> errors;
+    for (int i = 0; i < 2; ++i) try {
+        if (store.add("key", 1) != 7) errors.emplace_back("a wrong number");
+      } catch (const CommError& error) { errors.emplace_back(error.what()); }
+    return errors;
+  };
+  const Frame done = StoreAnswer{.number = 7}.encode(0);
+  CHECK(errors_of([&](ScriptedServer& server, const Frame& request) {
+          server.send(done.type, request.id, done.payload);
+        }).empty());
+  const auto lost = [&](const std::vector<std::string>& errors, const std::string& first) {
+    REQUIRE(errors.size() == 2);
+    CHECK_THAT(errors[0], contains(first));
+    CHECK_THAT(errors[1], contains("[store] the server at 127.0.0.1:") && contains(" was lost in an earlier call"));
+  };
+  lost(errors_of(
+           [&](ScriptedServer& server, const Frame& request) { server.send(done.type, request.id + 1, done.payload); }),
+       " answers request 2 instead of 1");
+  lost(errors_of([&](ScriptedServer& server, const Frame& request) {
+         server.send(static_cast<uint8_t>(StoreMessage::set), request.id, done.payload);
+       }),
+       " is not an answer of a store");
+  lost(errors_of([&](ScriptedServer& server, const Frame& request) { server.send(done.type, request.id, {}); }),
+       " bytes too early");
+  const Frame refused = StoreAnswer{.kind = StoreMessage::refused, .text = "not now"}.encode(0);
+  CHECK(errors_of([&](ScriptedServer& server, const Frame& request) {
+          server.send(refused.type, request.id, refused.payload);
+        }) == std::vector<std::string>{"not now", "not now"});
+}
+
+namespace {
+
+/// A client that sends frames whether or not earlier ones have been answered.
+struct RawClient {
+  Connection connection;
+  FrameReader reader{1 << 26};
+  Deadline deadline{Milliseconds(10'000)};
+
+  explicit RawClient(const Address& server) : connection(Connection::open(server, deadline)) {
+    Digest s, c = random_digest();
+    std::copy_n(receive().payload.begin(), s.size(), s.begin());
+    const Digest proof = Handshake::client_proof({}, kStorePurpose, s, c);
+    send({{static_cast<uint8_t>(StoreMessage::proof), 0, PayloadWriter().bytes(c).bytes(proof).take()}});
+    receive();
+  }
+  void send(const std::vector<Frame>& frames) const {
+    io::Bytes bytes;
+    for (const Frame& frame : frames) {
+      const io::Bytes encoded = frame.encode();
+      bytes.insert(bytes.end(), encoded.begin(), encoded.end());
+    }
+    connection.send(bytes, deadline, "server");
+  }
+  Frame receive() {
+    std::byte chunk[1 << 12];
+    while (true) {
+      if (std::optional<Frame> frame = reader.next()) return *frame;
+      if (!wait_for(connection.descriptor(), POLLIN, deadline)) throw CommError("no answer");
+      const std::optional<size_t> got = connection.receive_some(chunk);
+      if (!got) throw CommError("closed");
+      reader.append({chunk, *got});
+    }
+  }
+};
+
+}  // namespace
+
+TEST_CASE("requests that arrive together are answered one after the other", "[store]") {
+  TcpStoreServer server;
+  RawClient client(server.address());
+  TcpStore other(server.address());
+  using enum StoreMessage;
+  const auto next = [&](uint64_t id) {
+    const Frame frame = client.receive();
+    CHECK(frame.id == id);
+    return StoreAnswer::decode(frame);
+  };
+  client.send({StoreRequest{.kind = set, .keys = {"a"}, .value = "1"}.encode(1),
+               StoreRequest{.kind = add, .keys = {"a"}, .amount = 5}.encode(2),
+               StoreRequest{.kind = set, .keys = {std::string(2000, 'k')}, .value = "1"}.encode(3),
+               StoreRequest{.kind = get, .keys = {"b"}, .timeout = Milliseconds(5000)}.encode(4)});
+  next(1);
+  CHECK(next(2).number == 6);
+  const StoreAnswer refusal = next(3);
+  CHECK(refusal.kind == refused);
+  CHECK_THAT(refusal.text, contains("a key has 2000 bytes; at most 1024"));
+  CHECK(other.get("a") == "6");
+  other.set("b", "2");
+  CHECK(next(4).text == "2");
+  client.send({StoreRequest{.kind = check, .keys = {"a", "b"}}.encode(5),
+               StoreRequest{.kind = wait, .keys = {"a", "c", "d"}, .timeout = Milliseconds(1)}.encode(6)});
+  CHECK(next(5).number == 1);
+  const StoreAnswer late = next(6);
+  CHECK((late.kind == timed_out && late.missing == std::vector<std::string>{"c", "d"}));
+}
+
+TEST_CASE("clients that leave while they wait or are being answered are dropped", "[store]") {
+  TcpStoreServer server;
+  TcpStore store(server.address());
+  const bool resets = GENERATE(false, true);
+  const auto leaving = GENERATE(as<std::string>(), "while it waits", "before its answers", "after a wrong frame");
+  CAPTURE(resets, leaving);
+  store.set("large", std::string(4 << 20, 'x'));
+  {
+    const RawClient client(server.address());
+    eventually([&] { return server.clients() == 2; });
+    if (resets) {
+      const linger at_once = {1, 0};
+      setsockopt(client.connection.descriptor(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    }
+    const StoreRequest get = {.kind = StoreMessage::get, .keys = {"large"}};
+    if (leaving == "while it waits")
+      client.send({StoreRequest{.kind = StoreMessage::wait, .keys = {"never"}, .timeout = kLongestWait}.encode(1)});
+    else if (leaving == "before its answers") client.send({get.encode(1), get.encode(2), get.encode(3)});
+    else client.send({Frame{static_cast<uint8_t>(StoreMessage::done), 1, {}}});
+  }
+  eventually([&] { return server.clients() == 1; });
+  CHECK(store.get("large").size() == 4 << 20);
 }
 
 TEST_CASE("frames are read from pieces of any size, and damaged ones are errors", "[store]") {

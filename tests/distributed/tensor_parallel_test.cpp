@@ -327,6 +327,12 @@ TEST_CASE("tensor_parallel: a mesh of two by two trains with DistributedDataPara
     require(cube.size() == 3 && cube[0]->size() == 1 && cube[1]->size() == 4 && cube[2]->size() == 1, "three sizes");
     require_message([&] { make_mesh(shared(group), {2, 3}); }, "a mesh of sizes (2, 3) does not have 4 ranks");
     require_message([&] { make_mesh(shared(group), {-2, -2}); }, "a dimension of -2 ranks");
+    for (const Shape& sizes : {Shape{0}, Shape{4, 0}, Shape{0, 4}})
+      require_message([&] { make_mesh(shared(group), sizes); }, "a mesh cannot have a dimension of 0 ranks");
+    require_message([&] { make_mesh(shared(group), {8}); }, "a mesh of sizes (8,) does not have 4 ranks");
+    require_message([&] { make_mesh(shared(group), {2}); }, "a mesh of sizes (2,) does not have 4 ranks");
+    require_message([&] { make_mesh(shared(group), {}); }, "a mesh of sizes () does not have 4 ranks");
+    require_message([&] { make_mesh(nullptr, {4}); }, "[make_mesh] the process group is null");
   });
 }
 

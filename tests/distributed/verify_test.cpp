@@ -86,6 +86,8 @@ TEST_CASE("verify: ranks that train like one process pass") {
   const VerifyReport::Step& last = report.steps.back();
   CHECK(last.ranks.size() == static_cast<size_t>(ranks));
   CHECK(last.alone.samples == 7);
+  CHECK(report.steps[0].alone.gradients == 0);
+  CHECK(last.alone.gradients == 6);  // of the weights and biases of three layers
   CHECK(last.alone.differences[VerifyReport::kParameters].relative < 1e-5);
   CHECK((ranks == 1 || last.alone.differences[VerifyReport::kParameters].relative > 0));
   CHECK_THAT(report.str(), contains("They make the same steps"));
@@ -464,6 +466,17 @@ TEST_CASE("verify: a report is a table with a line for each step") {
         "   0     0.0e+00      0.0e+00      0.0e+00      0.0e+00        6.2e-02\n"
         "   1     6.2e-02      1.0e-01      2.0e-02      3.0e-03        1.0e-02  gradient 'b'\n"
         "They make the same steps, up to 0.125.\n");
+}
+
+TEST_CASE("verify: a report of the numbers before training alone") {
+  VerifyReport report;
+  report.names = {{{"a"}, {"a"}, {}}};
+  report.steps.resize(1);
+  report.steps.shrink_to_fit();
+  report.steps[0].ranks.resize(3);
+  CHECK(report.diagnosis() == "no step was compared");
+  CHECK_THAT(report.str(), contains("Relative differences of 3 ranks from one process") &&
+                               contains("They differ: no step was compared.\n"));
 }
 
 TEST_CASE("the tests' comparison of trainings notices NaN, missing tensors and other shapes") {

@@ -321,6 +321,34 @@ TEST_CASE("ranks that have another token or number of ranks are refused at once"
   CHECK_THAT(error, contains("which did not connect: 1"));
 }
 
+TEST_CASE("a rank turns away a peer with the right token if any part of its hello is wrong", "[faults]") {
+  const Token token = Token::random();
+  HashStore store;
+  std::string error;
+  std::thread rank_0([&] {
+    try {
+      const TcpGroup group(store, 0, 2, {.token = token, .timeout = Milliseconds(10'000)});
+    } catch (const CommError& late) { error = late.what(); }
+  });
+  const Address address = Address::parse(store.get("address/0"));
+  // The magic, the version, the channel, the rank, the number of ranks, the epoch, the number c and the proof.
+  for (const size_t at : {0, 1, 2, 3, 4, 8, 11, 12, 15, 16, 19, 32, 63, 64, 95})
+    for (const int difference : {1, 2}) {
+      CAPTURE(at, difference);
+      CHECK(is_turned_away(address, [&, at = at, difference = difference](const Digest& s) {
+        io::Bytes hello = hello_of_rank_1(token, s);
+        hello[at] ^= static_cast<std::byte>(difference);
+        return hello;
+      }));
+    }
+  for (const uint8_t channel : {3, 255})
+    CHECK(is_turned_away(address,
+                         [&, channel = channel](const Digest& s) { return hello_of_rank_1(token, s, channel); }));
+  CHECK_NOTHROW(TcpGroup(store, 1, 2, {.token = token, .timeout = Milliseconds(10'000)}));
+  rank_0.join();
+  CHECK(error == "");
+}
+
 TEST_CASE("a rank accepts a peer with the right token, and a recorded handshake is useless elsewhere", "[faults]") {
   const Token token = Token::random();
   std::vector<io::Bytes> recorded;

@@ -3,6 +3,7 @@
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
 #include <gradus/tests/compare.h>
+#include <gradus/tests/distributed/fake_device.h>
 
 using namespace gradus;
 using namespace gradus::nn::parallel;
@@ -118,6 +119,24 @@ TEST_CASE("scatter and gather: other dimensions, short batches, scalars", "[data
   CHECK(data_parallel(sum, ones({0, 2}), cpus(2)).equal(zeros({2})));
 }
 
+TEST_CASE("data_parallel divides any dimension, and gathers along it", "[data_parallel]") {
+  Call twice([](const Tensor& x, bool) { return x * 2; });
+  const Tensor x = arange(24, kDouble).reshape({2, 3, 4});
+  for (const int64_t dim : {0, 1, 2, -1, -2})
+    for (const size_t devices : {1, 2, 3, 5}) {
+      CAPTURE(dim, devices);
+      CHECK(data_parallel(twice, x, cpus(devices), std::nullopt, dim).equal(x * 2));
+      CHECK(data_parallel(twice, x, cpus(devices), Device(kCPU), dim).equal(x * 2));
+    }
+  std::vector<Shape> seen(2);
+  Call look([&](const Tensor& part, bool) {
+    seen[part[0][0].item<double>() == 0 ? 0 : 1] = part.sizes();
+    return part;
+  });
+  data_parallel(look, arange(10, kDouble).reshape({2, 5}), cpus(2), std::nullopt, 1);
+  CHECK(seen == std::vector{Shape{2, 3}, Shape{2, 2}});
+}
+
 TEST_CASE("parallel_apply with different modules", "[data_parallel]") {
   manual_seed(3);
   const std::vector<nn::Linear> modules = {nn::Linear(3, 2), nn::Linear(4, 2)};
@@ -145,6 +164,26 @@ TEST_CASE("the first replica shares the buffers of the module", "[data_parallel]
   norm->eval();  // the replicas are in evaluation mode too
   CHECK(data_parallel(norm, x, cpus(2)).allclose(norm(x)));
   CHECK(norm->num_batches_tracked.item<int64_t>() == 1);
+}
+
+TEST_CASE("a module of which any tensor is elsewhere moves to the first device", "[data_parallel]") {
+  if (!use_fake_device() && skip("a machine without CUDA devices")) return;
+  const Device first(kCUDA, 0), second(kCUDA, 1);
+  const auto elsewhere = GENERATE(as<std::string>(), "all", "the weight", "the bias", "a buffer", "none");
+  CAPTURE(elsewhere);
+  nn::BatchNorm1d norm(3);
+  if (elsewhere != "all") norm->to(first);
+  if (elsewhere == "the weight") norm->weight.set_data(norm->weight.detach().to(kCPU));
+  if (elsewhere == "the bias") norm->bias.set_data(norm->bias.detach().to(second));
+  if (elsewhere == "a buffer") norm->running_var.set_data(norm->running_var.to(second));
+  const void* const before = norm->weight.data_ptr();
+  const std::vector<Device> used = nn::parallel::detail::devices_for(*norm, std::vector{first, second, first});
+  CHECK(used == std::vector{first, second, first});
+  for (const Tensor& tensor : norm->parameters()) CHECK(tensor.device() == first);
+  for (const Tensor& tensor : norm->buffers()) CHECK(tensor.device() == first);
+  if (elsewhere == "none") CHECK(norm->weight.data_ptr() == before);
+  CHECK(nn::parallel::detail::devices_for(*norm, std::nullopt) == std::vector{first, second});  // all GPUs
+  CHECK(nn::parallel::detail::devices_for(*norm, std::vector{Device(kCUDA)})[0].index() == 0);
 }
 
 TEST_CASE("replicas draw random numbers of their own, the same in every run", "[data_parallel]") {

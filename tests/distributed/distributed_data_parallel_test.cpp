@@ -422,7 +422,13 @@ TEST_CASE("ddp: wrong options and nets are errors") {
     const auto with = [&](const Options& options) {
       return error_of([&] { DistributedDataParallel(net, shared, options); });
     };
-    require(with(Options().bucket_cap_mb(0)).find("bucket_cap_mb must be a positive") != std::string::npos, "size");
+    for (const double size : {0.0, -1.0, 1e6, double{INFINITY}, std::nan("")}) {
+      require(with(Options().bucket_cap_mb(size)).find("bucket_cap_mb must be a positive") != std::string::npos,
+              "size");
+      require(with(Options().first_bucket_mb(size)).find("first_bucket_mb must be a positive") != std::string::npos,
+              "size of the first");
+    }
+    require(with(Options().first_bucket_mb(999'999).bucket_cap_mb(1e-9)).empty(), "sizes in range");
     require(with(Options().gradient_compression(kDouble)).find("kHalf or kBFloat16") != std::string::npos, "type");
     require(error_of([&] { DistributedDataParallel(net, nullptr); }).find("null") != std::string::npos, "group");
     nn::ReLU relu;

@@ -432,7 +432,11 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
     return good.substr(0, at) + value + good.substr(good.find_first_of(",\n", at));
   };
   fails(of_conv("length", "64"), "of which the index says parts of 64");
-  for (const char* length : {"16", "9999", "9223372036854775807", "-1"})
+  fails(of_conv("length", "99"), "of which the index says parts of 99");  // 35 and the longest padding
+  fails(of_conv("length", "35"), "of which the index says parts of 35");
+  fails(changed("\"ranks\": 1", "\"ranks\": 1048577"), "it is for 1048577 ranks");
+  fails(changed("\"ranks\": 1", "\"ranks\": 0"), "it is for 0 ranks");
+  for (const char* length : {"16", "34", "100", "9999", "9223372036854775807", "-1"})
     fails(of_conv("length", length), std::string("1 parts of ") + length + " are not the 35 of 'unit.conv'");
   const std::string no_length = of_conv("length", "0");
   const size_t of_size = no_length.find(':', no_length.find("\"size\"", no_length.find("\"unit.conv\""))) + 2;
@@ -616,6 +620,182 @@ TEST_CASE("ZeroRedundancyOptimizer takes the steps of the plain optimizer", "[sh
     for (const auto& item : reference->state_dict())
       require(difference_of({state[item.key()]}, {item.value()}) < 1e-12, "the state");
   });
+}
+
+namespace {
+
+/// The message of the exception that `call` throws; "" if it throws none.
+std::string message_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) { return error.what(); }
+  return "";
+}
+
+}  // namespace
+
+TEST_CASE("sharding: after a pass that ended by an exception, passes are errors", "[sharding]") {
+  const auto strategy = GENERATE(ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op);
+  CAPTURE(static_cast<int>(strategy));
+  expect_ranks("local", 1, [&](ProcessGroup& group) {
+    nn::Linear twice(3, 3);  // two calls, so that its gradients are sent at the end of the pass
+    nn::Sequential net(twice, nn::Tanh(), twice);
+    const FullyShardedDataParallel fsdp(net, shared(group), Options().sharding_strategy(strategy));
+    bool fails = true;
+    const auto step = [&] {
+      Tensor x = ones({2, 3}).requires_grad_();
+      x.register_hook([&](const Tensor&) -> Tensor {
+        if (fails) throw std::runtime_error("out of luck");
+        return Tensor();
+      });
+      return message_of([&] { net(x).sum().backward(); });
+    };
+    require(step() == "out of luck", "the first pass");
+    fails = false;
+    const std::string second = step();
+    require(second.find("its backward pass ended by an exception") != std::string::npos, "then: " + second);
+  });
+}
+
+TEST_CASE("sharding: nets of a single parameter are trained, clipped, saved and loaded", "[sharding]") {
+  const int wrapper = GENERATE(0, 1, 2);  // FullyShardedDataParallel with either strategy, or ZeroRedundancyOptimizer
+  const int ranks = GENERATE(1, 2, 3);
+  CAPTURE(wrapper, ranks);
+  const auto make = [] {
+    nn::Linear net(nn::LinearOptions(4, 2).bias(false));
+    const NoGradGuard no_grad;
+    net->weight.copy_(linspace(-1, 1, 8).reshape({2, 4}));
+    return net;
+  };
+  const auto loss_of = [](const nn::Linear& net) {
+    return net(tensor({{1.0, 2.0, 3.0, 4.0}}).to(kFloat)).square().sum();
+  };
+  const nn::Linear alone = make();
+  optim::SGD sgd(alone->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+  for (int step = 0; step < 4; ++step) {
+    sgd.zero_grad();
+    loss_of(alone).backward();
+    if (wrapper < 2) nn::utils::clip_grad_norm_(alone->parameters(), 0.5);
+    sgd.step();
+  }
+  const TemporaryDirectory folder;
+  const std::string path = folder.path().string();
+  for (const bool goes_on : {false, true})
+    expect_ranks("local", ranks, [&](ProcessGroup& group) {
+      const nn::Linear net = make();
+      const auto options = optim::SGDOptions(0.1).momentum(0.9);
+      if (wrapper == 2) {
+        ZeroRedundancyOptimizer zero(net, shared(group), [&](const std::vector<Tensor>& shards) {
+          return std::make_unique<optim::SGD>(shards, options);
+        });
+        DistributedDataParallel ddp(net, shared(group));
+        if (goes_on) zero.load(path);
+        for (int step = 0; step < 2; ++step) zero.zero_grad(), loss_of(net).backward(), zero.step();
+        if (!goes_on) return zero.save(path);
+        return require(difference_of({net->weight.detach()}, {alone->weight.detach()}) < 1e-6, "the weight");
+      }
+      FullyShardedDataParallel fsdp(
+          net, shared(group),
+          Options().sharding_strategy(wrapper == 0 ? ShardingStrategy::full_shard : ShardingStrategy::shard_grad_op));
+      optim::SGD own(fsdp.parameters(), options);
+      if (goes_on) fsdp.load(path, own);
+      for (int step = 0; step < 2; ++step) {
+        own.zero_grad();
+        loss_of(net).backward();
+        fsdp.clip_grad_norm_(0.5);
+        own.step();
+      }
+      if (!goes_on) return fsdp.save(path, own);
+      require(difference_of({fsdp.full_state_dict()["weight"]}, {alone->weight.detach()}) < 1e-6, "the weight");
+    });
+}
+
+TEST_CASE("sharding: norms of any type are those over all ranks", "[sharding]") {
+  const double type = GENERATE(1.0, 2.0, 3.5, double{INFINITY});
+  CAPTURE(type);
+  const std::vector<Batch> batches = make_batches(1, 12, kDouble);
+  const Net alone = make_net(1, kDouble);
+  loss_of(alone, batches[0]).backward();
+  const double limit = 0.01, norm = nn::utils::clip_grad_norm_(alone->parameters(), limit, type);
+  CHECK(norm > limit);
+  for (const int ranks : {1, 3})
+    expect_ranks("local", ranks, [&](ProcessGroup& group) {
+      const Net net = make_net(1, kDouble);
+      FullyShardedDataParallel fsdp(net, shared(group));
+      loss_of(net, share(batches[0], group.rank(), ranks)).backward();
+      const double own = fsdp.clip_grad_norm_(limit, type).item<double>();
+      require(std::abs(own / norm - 1) < 1e-12, "the norm is " + std::to_string(own));
+      const double clipped = fsdp.clip_grad_norm_(1e9, type).item<double>();  // changes nothing
+      require(std::abs(clipped / limit - 1) < 1e-4, "the norm after clipping is " + std::to_string(clipped));
+    });
+}
+
+TEST_CASE("sharding: parameters keep their strides, and parameters with gaps get none", "[sharding]") {
+  const int wrapper = GENERATE(0, 1, 2);
+  CAPTURE(wrapper);
+  struct Strided : nn::Module {
+    Tensor turned, sliced;
+    Strided() {
+      turned = register_parameter("turned", linspace(-1, 1, 15, kDouble).reshape({5, 3}).t());
+      sliced = register_parameter("sliced", Tensor(linspace(1, 2, 20, kDouble).reshape({5, 4}).array().slice(1, 0, 3)));
+    }
+    Tensor loss() const { return (turned.matmul(sliced)).square().sum(); }  // (3, 3)
+  };
+  const Strided alone;
+  REQUIRE((!alone.turned.is_contiguous() && !alone.sliced.array().is_dense()));
+  const auto reference = adam(alone.parameters());
+  for (int step = 0; step < 3; ++step) reference->zero_grad(), alone.loss().backward(), reference->step();
+  expect_ranks("local", 2, [&](ProcessGroup& group) {
+    Strided net;
+    const auto check = [&](const Tensor& turned, const Tensor& sliced) {
+      require(difference_of({turned, sliced}, {alone.turned.detach(), alone.sliced.detach()}) < 1e-12, "parameters");
+    };
+    const auto check_state = [&](const optim::StateDict& state) {
+      for (const auto& item : reference->state_dict())
+        require(difference_of({state[item.key()]}, {item.value()}) < 1e-12, item.key());
+    };
+    if (wrapper == 0) {  // no module's forward uses the parameters, so there is nothing to train
+      FullyShardedDataParallel fsdp(net, shared(group), Options().sharding_strategy(ShardingStrategy::shard_grad_op));
+      require(net.turned.array().strides() == alone.turned.array().strides(), "the strides");
+      const Strided start;
+      nn::StateDict state = fsdp.full_state_dict();
+      require(state["turned"].equal(start.turned) && state["sliced"].equal(start.sliced), "the state");
+      state["turned"] = (start.turned.detach() * 2).contiguous();
+      fsdp.load_full_state_dict(state);
+      const nn::StateDict loaded = fsdp.full_state_dict();
+      require(loaded["turned"].equal(start.turned * 2) && loaded["sliced"].equal(start.sliced), "the loaded state");
+      return;
+    }
+    if (wrapper == 1) {
+      ZeroRedundancyOptimizer zero(net, shared(group), adam);
+      for (int step = 0; step < 3; ++step) zero.zero_grad(), net.loss().backward(), zero.step();
+      check(net.turned.detach(), net.sliced.detach());
+      check_state(zero.state_dict());
+      zero.load_state_dict(reference->state_dict());
+      check_state(zero.state_dict());
+      return;
+    }
+    const DistributedDataParallel ddp(net, shared(group), small_buckets());
+    const auto own = adam(net.parameters());
+    for (int step = 0; step < 3; ++step) own->zero_grad(), net.loss().backward(), own->step();
+    check(net.turned.detach(), net.sliced.detach());
+  });
+}
+
+TEST_CASE("ZeroRedundancyOptimizer needs an optimizer of exactly its parts", "[sharding]") {
+  LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+  const nn::Linear net(2, 2);
+  using Parts = std::vector<Tensor>;
+  const std::function<std::unique_ptr<optim::Optimizer>(Parts)> wrong[] = {
+      [](const Parts&) { return nullptr; },
+      [](const Parts& parts) { return std::make_unique<optim::SGD>(Parts{parts[0]}, 0.1); },
+      [](Parts parts) {
+        parts.push_back(ones({1}).requires_grad_());
+        return std::make_unique<optim::SGD>(parts, 0.1);
+      }};
+  for (const auto& make : wrong)
+    CHECK_THROWS_WITH(ZeroRedundancyOptimizer(net, shared(group), make),
+                      "ZeroRedundancyOptimizer: `make` has to give the 2 parts, and nothing else, to an optimizer");
 }
 
 TEST_CASE("sharding: errors", "[sharding]") {

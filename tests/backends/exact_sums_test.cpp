@@ -66,3 +66,53 @@ TEST_CASE("sums of float32 keep digits between blocks that float would lose") {
       CHECK(std::abs(mean * (kBlocks * kLength) - (kLarge + kBlocks)) <= lost + 2);
   }
 }
+
+TEST_CASE("the gradients of normalisation's parameters keep digits between blocks that float would lose") {
+  // dy is 2^24 in the first row or image, then 0, and 1 from `begin` on, in other blocks of the sums.
+  struct Case {
+    Shape x;
+    uint32_t axes;
+    Shape parameters;
+    int64_t begin;
+  };
+  const Case cases[] = {{{1000, 3}, 0b10, {1, 3}, 64},               // layer norm of many short rows
+                        {{1000, 40}, 0b10, {1, 40}, 64},             // of rows that several threads share
+                        {{80, 2600}, 0b10, {1, 2600}, 64},           // of few long rows
+                        {{2000, 3}, 0b01, {1, 3}, 512},              // batch norm of rows
+                        {{8, 3, 16, 32}, 0b1101, {1, 3, 1, 1}, 1}};  // and of images
+  constexpr double kLarge = 0x1p24;
+  for (const auto& [shape, axes, parameters, begin] : cases) {
+    const Array x = Array::empty(shape, DType::f32), dy = Array::empty(shape, DType::f32);
+    const Shape statistics = reduced_shape(shape, axes, true);
+    const Array mean = Array::empty(statistics, DType::f32), variance = Array::empty(statistics, DType::f32);
+    Backend& naive = backend("naive");
+    naive.fill(x, 1), naive.fill(dy, 0), naive.fill(mean, 0), naive.fill(variance, 1);
+    naive.fill(dy.slice(0, begin, shape[0]), 1);
+    Array first = dy.slice(0, 0, 1);
+    while (first.ndim() > 2) first = first.slice(first.ndim() - 1, 0, 1).squeeze(first.ndim() - 1);
+    naive.fill(first, kLarge);
+    const int64_t ones = (shape[0] - begin) * (shape.size() > 2 ? shape[2] * shape[3] : 1);
+    for (const std::string& name : backend_names()) {
+      if (backend(name).device_type() != DeviceType::cpu) continue;  // the blocks of GPUs are others
+      CAPTURE(name, shape, axes);
+      const Array dx = Array::empty(shape, DType::f32), dweight = Array::empty(parameters, DType::f32);
+      const Array dbias = Array::empty(parameters, DType::f32);
+      backend(name).normalize_backward({.dy = dy,
+                                        .x = x,
+                                        .mean = mean,
+                                        .variance = variance,
+                                        .axes = axes,
+                                        .eps = 0,
+                                        .fixed_statistics = true,
+                                        .dx = dx,
+                                        .dweight = dweight,
+                                        .dbias = dbias});
+      for (const Array& gradient : {dweight, dbias}) {
+        double worst = 0;
+        for (const double sum : values(gradient))
+          worst = std::max(worst, std::abs(sum - (kLarge + static_cast<double>(ones))));
+        CHECK(worst <= 1);
+      }
+    }
+  }
+}

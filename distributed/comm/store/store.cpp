@@ -266,9 +266,8 @@ struct TcpStoreServer::Client {
     flush();
   }
   void flush() {
-    const std::optional<size_t> sent = connection.send_some(output);
-    if (!sent) lost = true;
-    else output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
+    const std::optional<size_t> sent = connection.send_some(output);  // if it is lost, poll() reports that
+    if (sent) output.erase(output.begin(), output.begin() + static_cast<ptrdiff_t>(*sent));
   }
   void read() {
     std::byte chunk[1 << 14];

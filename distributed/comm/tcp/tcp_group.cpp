@@ -100,10 +100,10 @@ class TcpTransport::Exchange {
     const ssize_t moved = transfer.sends ? sendmsg(peer.out.descriptor(), &packet, MSG_NOSIGNAL)
                                          : recvmsg(peer.in.descriptor(), &packet, 0);
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return false;
-    const bool closed = moved == 0 ? !transfer.sends : moved < 0 && (errno == EPIPE || errno == ECONNRESET);
-    if (closed || moved < 0) fail_lost(transfer.peer, closed ? "its connection was closed" : strerror(errno));
+    const bool closed = moved == 0 || errno == EPIPE || errno == ECONNRESET;
+    if (moved <= 0) fail_lost(transfer.peer, closed ? "its connection was closed" : strerror(errno));
     message.done += static_cast<size_t>(moved);
-    if (transfer.sends) return moved > 0;
+    if (transfer.sends) return true;
     if (in_header < MessageHeader::kBytes && message.done >= MessageHeader::kBytes) check_header(message);
     if (message.finished()) check_body(message);
     return true;

@@ -190,4 +190,27 @@ TEST_CASE("sharding: a change of the net after construction is an error that nam
   const auto move = [](WatchedImpl& net) { net.head->bias.set_data(zeros({2})); };
   for (const auto& wrap : {with_fsdp, with_zero})
     expect_error(wrap, move, "the numbers of the parameter 'head.bias' were moved or replaced");
+  const auto results = run_ranks("local", 2, [](ProcessGroup& group) {
+    const Watched net;
+    ZeroRedundancyOptimizer zero(net, shared(group),
+                                 [](auto shards) { return std::make_unique<optim::SGD>(shards, 0.1); });
+    pass(net);
+    net->head->bias.set_data(zeros({2}, kDouble));
+    zero.step();
+  });
+  for (const RankResult& result : results)
+    CHECK_THAT(result.error, contains("'head.bias' were moved or replaced after the net was sharded, now float64 on"));
+}
+
+TEST_CASE("sharding: a frozen parameter, which no rank divides, may be moved", "[changed_net]") {
+  expect_ranks("local", 2, [](ProcessGroup& group) {
+    const Watched net;
+    const FullyShardedDataParallel fsdp(net, shared(group));
+    pass(net);
+    const Tensor y = net(randn({5, 3}));
+    net->body->weight.set_data(net->body->weight.to(kDouble));
+    y.sum().backward();
+    net->body->weight.set_data(net->body->weight.to(kFloat));
+    pass(net);
+  });
 }

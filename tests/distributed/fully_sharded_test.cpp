@@ -443,6 +443,11 @@ TEST_CASE("a damaged sharded checkpoint is an error that changes nothing", "[sha
   fails(no_length.substr(0, of_size) + "0" + no_length.substr(no_length.find_first_of(",\n", of_size)),
         "1 parts of 0 are not the 0 of 'unit.conv'");
   for (const char* number : {"7", "-1", "9223372036854775807"}) fails(of_conv("blocks", number), "'unit.conv' is ");
+  const size_t cut = good.find('{', good.find("\"unit.conv\"")), cut_end = good.find('}', cut) + 1;
+  fails(good.substr(0, cut) + "null" + good.substr(cut_end),
+        "'unit.conv' is whole, but in this net 1 x 35 cut along dimension 0 as 'conv.weight' of shape ");
+  fails(changed("\"whole.frozen.bias\": null", "\"whole.frozen.bias\": " + good.substr(cut, cut_end - cut)),
+        "'whole.frozen.bias' is 1 x 35 cut along dimension 0 as 'conv.weight' of shape ");
   fails(of_conv("dim", "1"), "'unit.conv' is 1 x 35 cut along dimension 1");
   fails(changed("\"whole.frozen.bias\"", "\"optimizer.frozen\""), "it has no 'whole.frozen.bias'");
 

@@ -132,10 +132,10 @@ TEST_CASE("a control connection that ends instead of announcing a failure is a f
   CHECK(outcome.time < std::chrono::seconds(2));
 }
 
-TEST_CASE("a rank that only receives notices the end of a control connection while messages could still come",
-          "[faults]") {
+TEST_CASE("a rank that only receives or only sends notices the end of a control connection", "[faults]") {
   const Kind kind = GENERATE(Kind::reset, Kind::half_close);
-  CAPTURE(static_cast<int>(kind));
+  const bool sends = GENERATE(false, true);
+  CAPTURE(static_cast<int>(kind), sends);
   std::atomic<bool> ended = false;
   const Outcome outcome = run_through_proxy(2, {.kind = kind, .on_control = true}, [&](ProcessGroup& group) {
     if (group.rank() == 1) {
@@ -145,7 +145,8 @@ TEST_CASE("a rank that only receives notices the end of a control connection whi
       return;
     }
     try {
-      group.recv(Array::empty({10}, DType::f32), 1);
+      if (sends) group.send(Array::empty({8 << 20}, DType::f32), 1);  // more than the connection takes
+      else group.recv(Array::empty({10}, DType::f32), 1);
     } catch (...) {
       ended = true;
       throw;

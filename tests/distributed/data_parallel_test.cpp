@@ -244,8 +244,10 @@ TEST_CASE("an exception says which replica threw it", "[data_parallel]") {
     const int replica = x[0][0].item<int>();
     if (replica == 1) mm(x, x);
     if (replica == 2) throw std::runtime_error("of the user's own");
+    if (replica == 3) throw 42;
     return x;
   });
+  CHECK_THROWS_AS(data_parallel(module, tensor({{0., 0., 0.}, {3., 0., 0.}}), cpus(2)), int);
   const Tensor x = tensor({{0., 0., 0.}, {1., 0., 0.}, {2., 0., 0.}});
   CHECK_THROWS_AS(data_parallel(module, x, cpus(3)), ShapeError);
   CHECK_THROWS_WITH(data_parallel(module, x, cpus(3)), contains("replica 1 on cpu: [mm] "));

@@ -715,6 +715,45 @@ TEST_CASE("sharding: nets of a single parameter are trained, clipped, saved and 
     });
 }
 
+TEST_CASE("sharding: param_dtype computes in bfloat16, and shards stay float32", "[sharding]") {
+  const auto strategy = GENERATE(ShardingStrategy::full_shard, ShardingStrategy::shard_grad_op);
+  const bool is_half = GENERATE(false, true), offload = GENERATE(false, true);
+  CAPTURE(static_cast<int>(strategy), is_half, offload);
+  const Batch batch = make_batches(1, 12, kFloat)[0];
+  const Net computed = make_net(1, is_half ? kBFloat16 : kFloat), expected = make_net(1, kFloat);
+  const auto step_alone = [&] {
+    computed->zero_grad();
+    cross_entropy(computed(is_half ? batch.images.to(kBFloat16) : batch.images), batch.labels).backward();
+    const NoGradGuard no_grad;
+    for (size_t i = 0; i < expected->parameters().size(); ++i) {
+      const Tensor parameter = expected->parameters()[i], used = computed->parameters()[i];
+      if (used.grad().defined()) parameter.sub_(used.grad().to(kFloat), 0.1);
+      used.copy_(parameter);
+    }
+  };
+  step_alone(), step_alone();
+  expect_ranks("local", 1, [&](ProcessGroup& group) {
+    const Net net = make_net(1, kFloat);
+    auto options = Options().sharding_strategy(strategy).cpu_offload(offload);
+    if (is_half) options.param_dtype(kBFloat16);
+    if (is_half) net->frozen->to(kBFloat16);
+    FullyShardedDataParallel fsdp(net, shared(group), options);
+    optim::SGD sgd(fsdp.parameters(), optim::SGDOptions(0.1));
+    for (int i = 0; i < 2; ++i) {
+      sgd.zero_grad();
+      const Tensor y = net(batch.images);
+      require(y.dtype() == (is_half ? kBFloat16 : kFloat), "the type of the output");
+      cross_entropy(y, batch.labels).backward();
+      for (const Tensor& shard : fsdp.parameters())
+        require(shard.dtype() == kFloat && shard.grad().dtype() == kFloat, "the type of shards and their gradients");
+      sgd.step();
+    }
+    const nn::StateDict state = fsdp.full_state_dict();
+    for (const auto& item : expected->named_parameters())
+      if (item->requires_grad()) require(difference_of({state[item.key()]}, {item->detach()}) < 1e-6, item.key());
+  });
+}
+
 TEST_CASE("sharding: norms of any type are those over all ranks", "[sharding]") {
   const double type = GENERATE(1.0, 2.0, 3.5, double{INFINITY});
   CAPTURE(type);

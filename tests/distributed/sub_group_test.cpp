@@ -90,6 +90,9 @@ TEST_CASE("a sub-group outlives the handle of its parent group", "[sub_groups]")
   std::shared_ptr<ProcessGroup> group = std::make_shared<LocalGroup>(world, 0);
   const auto inner = new_group(group, {0}, Milliseconds(1234));
   require(inner->timeout() == Milliseconds(1234), "a deadline of its own");
+  group->set_timeout(Milliseconds(987));
+  CHECK(new_group(group, {0})->timeout() == Milliseconds(987));
+  CHECK(inner->timeout() == Milliseconds(1234));
   group.reset();
   CHECK(members(*inner, 0) == 1);
 }

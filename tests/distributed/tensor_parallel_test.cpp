@@ -380,6 +380,47 @@ TEST_CASE("tensor_parallel: clipping over all ranks, and a checkpoint that anoth
   expect_ranks("local", after, [&](ProcessGroup& group) { train(group, true); });
 }
 
+TEST_CASE("tensor_parallel: norms of any type are those over all ranks", "[tensor_parallel]") {
+  const double type = GENERATE(1.0, 2.0, 3.5, double{INFINITY}), limit = 0.01;
+  const int ranks = GENERATE(1, 2, 3);
+  const bool cuts = GENERATE(false, true);
+  CAPTURE(type, ranks, cuts);
+  manual_seed(16);
+  const Text text = make_text(2);
+  const PlainDecoder plain = make_seeded<PlainDecoder>(kDouble, 3);
+  plain->loss(text.tokens, text.targets).backward();
+  const double norm = nn::utils::clip_grad_norm_(plain->parameters(), limit, type);
+  CHECK(norm > limit);
+  expect_ranks("local", ranks, [&](ProcessGroup& group) {
+    const auto net = make_seeded<ParallelDecoder>(kDouble, 3, shared(group), cuts);
+    net->loss(text.tokens, text.targets).backward();
+    const double own = clip_grad_norm_(*net, shared(group), limit, type).item<double>();
+    require(std::abs(own / norm - 1) < 1e-12, "the norm is " + std::to_string(own));
+    OrderedDict<std::string, Tensor> gradients;
+    for (const auto& item : plain->named_parameters()) gradients.insert(item.key(), item->grad());
+    require(difference_of_parts(*net, gradients, group.rank(), ranks, 1e-12, true).empty(), "clipped gradients");
+  });
+}
+
+TEST_CASE("sharded modules: a group and parameters are needed to clip, save and load", "[tensor_parallel]") {
+  const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
+  const nn::Linear net(2, 2);
+  const nn::ReLU empty;
+  const TemporaryDirectory folder;
+  const std::string path = folder.path().string();
+  const std::pair<const char*, std::function<void(const nn::Module&, const GroupPtr&)>> calls[] = {
+      {"clip_grad_norm_", [](const nn::Module& of, const GroupPtr& on) { clip_grad_norm_(of, on, 1); }},
+      {"save_sharded", [&](const nn::Module& of, const GroupPtr& on) { save_sharded(path, of, on); }},
+      {"load_sharded", [&](const nn::Module& of, const GroupPtr& on) { load_sharded(path, of, on); }}};
+  for (const auto& [name, call] : calls) {
+    const std::string context = "[" + std::string(name) + "] ";
+    CHECK_THROWS_WITH(call(*net, nullptr), context + "the process group is null");
+    if (std::string(name) != "load_sharded")
+      CHECK_THROWS_WITH(call(*empty, group), contains(context) && contains(" has no parameters"));
+    CHECK_NOTHROW(call(*net, group));  // without gradients, and then what was saved
+  }
+}
+
 TEST_CASE("tensor_parallel: strict sums have the same bits on every transport", "[tensor_parallel]") {
   const bool cuts = GENERATE(false, true);
   manual_seed(15);

@@ -469,6 +469,87 @@ TEST_CASE("ranks that disagree all learn which rank called what", "[collectives]
   }
 }
 
+TEST_CASE("calls that differ in several fields at once are told apart", "[collectives]") {
+  const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
+  // Pairs whose differences cancel if the fields are only added up or combined by exclusive or.
+  using Call = std::function<void(ProcessGroup&)>;
+  const auto floats = [](int64_t count) { return contribution<float>(0, count); };
+  const std::pair<Call, Call> pairs[] = {
+      {[&](ProcessGroup& group) { group.broadcast(floats(1), 0); },
+       [&](ProcessGroup& group) { group.broadcast(floats(0), 1); }},
+      {[&](ProcessGroup& group) { group.broadcast(floats(2), 1); },
+       [&](ProcessGroup& group) { group.broadcast(floats(3), 0); }},
+      {[&](ProcessGroup& group) { group.all_reduce(floats(257)); },
+       [&](ProcessGroup& group) { group.all_reduce(floats(1), ReduceKind::sum, {.strict = true}); }},
+      {[&](ProcessGroup& group) { group.reduce(floats(4), 0, ReduceKind::max); },
+       [&](ProcessGroup& group) { group.reduce(floats(5), 1, ReduceKind::max); }},
+      {[&](ProcessGroup& group) { group.all_reduce(floats(6)); },
+       [&](ProcessGroup& group) { group.all_reduce(Array::empty({6}, DType::i32)); }},
+  };
+  for (const auto& [first, second] : pairs) {
+    const auto results = run_ranks(transport, 2,
+                                   [&, first = first, second = second](ProcessGroup& group) {
+                                     (group.rank() == 0 ? first : second)(group);
+                                     group.barrier();
+                                   },
+                                   {.timeout = Milliseconds(5000)});
+    for (const RankResult& result : results) {
+      CHECK(result.status.failure == CommFailure::mismatch);
+      CHECK_THAT(result.error, contains("ranks disagree: "));
+    }
+  }
+}
+
+namespace {
+
+/// A transport that cannot get memory.
+class FailingTransport final : public Transport {
+ public:
+  FailingTransport() : Transport(0, 1) {}
+  void exchange(std::span<const Transfer>, const Descriptor&, const Deadline&) override {
+    ++calls;
+    throw std::runtime_error("no memory");
+  }
+  void announce(const CommStatus& failure) noexcept override { announced = failure; }
+  int calls = 0;
+  CommStatus announced;
+};
+
+class FailingGroup final : public TransportGroup<FailingTransport> {
+ public:
+  FailingGroup() : TransportGroup(0, 1, 0, Milliseconds(1000)) {}
+  ~FailingGroup() override { stop(); }
+  std::string_view backend() const override { return "failing"; }
+  const FailingTransport& own() const { return transport(); }
+
+ private:
+  bool serves(Device device) const override { return device.is_cpu(); }
+  std::string places() const override { return "the cpu"; }
+  std::unique_ptr<ProcessGroup> make_group(const std::vector<int>&, int, uint32_t, Milliseconds) override {
+    return nullptr;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("an exception within a collective ends the group with its message", "[collectives]") {
+  const bool async = GENERATE(false, true);
+  FailingGroup group;
+  const auto status_of = [&] {
+    try {
+      group.all_reduce(contribution<float>(0, 4), ReduceKind::sum, {.async = async})->wait();
+    } catch (const CollectiveError& error) { return error.status(); }
+    return CommStatus();
+  };
+  for (int call = 0; call < 2; ++call) {
+    const CommStatus status = status_of();
+    CHECK((status.failure == CommFailure::aborted && status.rank == 0 && status.message == "no memory"));
+  }
+  CHECK(group.own().calls == 1);
+  CHECK(group.own().announced.message == "no memory");
+  CHECK(group.status().message == "no memory");
+}
+
 TEST_CASE("both ends of a message learn that they disagree", "[collectives]") {
   const auto transport = GENERATE(as<std::string>(), "local", "shm", "tcp");
   const auto results = run_ranks(transport, 2,

@@ -754,6 +754,31 @@ TEST_CASE("sharding: param_dtype computes in bfloat16, and shards stay float32",
   });
 }
 
+TEST_CASE("sharding: param_dtype converts the net's own inputs, if they are floating", "[sharding]") {
+  struct SeveralImpl : nn::Module {
+    nn::Embedding table = register_module("table", nn::Embedding(5, 3));
+    nn::Linear first = register_module("first", nn::Linear(3, 2)), second = register_module("second", nn::Linear(3, 2));
+    Tensor forward(const Tensor& x, const Tensor& y, const Tensor& numbers) {
+      types = {x.dtype(), y.dtype(), numbers.dtype()};
+      return first(x) + second(y) + first(table(numbers));
+    }
+    std::vector<DType> types;
+  };
+  expect_ranks("local", 1, [](ProcessGroup& group) {
+    const auto net = std::make_shared<SeveralImpl>();
+    const Tensor x = ones({4, 3}), numbers = arange(4).to(kLong);
+    {
+      const FullyShardedDataParallel fsdp(*net, shared(group), Options().param_dtype(kBFloat16));
+      nn::call(*net, x, x * 2, numbers).sum().backward();
+      require(net->types == std::vector{kBFloat16, kBFloat16, kLong}, "the types of inputs");
+    }
+    net->to(kFloat);
+    const FullyShardedDataParallel fsdp(*net, shared(group));
+    nn::call(*net, x, x * 2, numbers).sum().backward();
+    require(net->types == std::vector{kFloat, kFloat, kLong}, "without param_dtype");
+  });
+}
+
 TEST_CASE("sharding: norms of any type are those over all ranks", "[sharding]") {
   const double type = GENERATE(1.0, 2.0, 3.5, double{INFINITY});
   CAPTURE(type);

@@ -2,10 +2,12 @@
 #include <gradus/tests/catch.h>
 
 #include <cmath>
+#include <sstream>
 
 #include <gradus/autograd/diagnosis.h>
 #include <gradus/distributed/comm/local/recording_group.h>
 #include <gradus/distributed/comm/process_group.h>
+#include <gradus/distributed/sharding/sharded_embedding.h>
 #include <gradus/distributed/sharding/tensor_parallel.h>
 #include <gradus/tests/compare.h>
 #include <gradus/tests/distributed/ranks.h>
@@ -402,6 +404,32 @@ TEST_CASE("tensor_parallel: norms of any type are those over all ranks", "[tenso
   });
 }
 
+TEST_CASE("tensor_parallel: layers say which of their tensors are divided, and how", "[tensor_parallel]") {
+  const auto group = std::make_shared<RecordingGroup>(1, 4);
+  const auto text_of = [](const ShardedModule& module) {
+    std::ostringstream text;
+    for (const auto& [name, checkpoint_name, cut] : module.parts())
+      text << name << (name == checkpoint_name ? "" : " as " + checkpoint_name) << ' ' << cut.blocks << " x "
+           << cut.size << " by " << cut.length << " along " << cut.dim << ", ";
+    return text.str();
+  };
+  const auto column = nn::ColumnParallelLinearOptions(4, 8);
+  CHECK(text_of(*nn::ColumnParallelLinear(column, group)) == "weight 1 x 8 by 2 along 0, bias 1 x 8 by 2 along 0, ");
+  CHECK(text_of(*nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(column).bias(false), group)) ==
+        "weight 1 x 8 by 2 along 0, ");
+  CHECK(text_of(*nn::RowParallelLinear(nn::RowParallelLinearOptions(8, 4), group)) == "weight 1 x 8 by 2 along 1, ");
+  CHECK(text_of(*nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(12, 5), group)) ==
+        "weight 1 x 12 by 3 along 0, ");
+  const auto attention = nn::ParallelSelfAttentionOptions(16, 8);
+  CHECK(text_of(*nn::ParallelSelfAttention(attention, group)) ==
+        "in_proj_weight 3 x 16 by 4 along 0, in_proj_bias 3 x 16 by 4 along 0, ");
+  CHECK(text_of(*nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(attention).bias(false), group)) ==
+        "in_proj_weight 3 x 16 by 4 along 0, ");
+  const nn::ShardedEmbedding table(nn::ShardedEmbeddingOptions(10, 2), group);
+  CHECK(text_of(*table) ==
+        "weight_1_of_4 as weight 1 x 10 by 3 along 0, squares_1_of_4 as squares 1 x 10 by 3 along 0, ");
+}
+
 TEST_CASE("sharded modules: a group and parameters are needed to clip, save and load", "[tensor_parallel]") {
   const auto group = std::make_shared<LocalGroup>(std::make_shared<LocalWorld>(1), 0);
   const nn::Linear net(2, 2);
@@ -496,7 +524,23 @@ TEST_CASE("tensor_parallel: sizes that cannot be divided among the ranks are err
     require_message([&] { nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(4, 8), none); },
                     "needs a process group");
     require_message([&] { nn::SequenceParallelLayerNorm(nn::LayerNormOptions({4}), none); }, "needs a process group");
-    require_message([&] { copy_to_ranks(ones({2}), none); }, "the process group is null");
+    const std::pair<const char*, std::function<void()>> without_group[] = {
+        {"copy_to_ranks", [&] { copy_to_ranks(ones({2}), none); }},
+        {"reduce_from_ranks", [&] { reduce_from_ranks(ones({2}), none); }},
+        {"scatter_to_ranks", [&] { scatter_to_ranks(ones({2}), none); }},
+        {"gather_from_ranks", [&] { gather_from_ranks(ones({2}), none); }},
+        {"all_gather_sequence", [&] { all_gather_sequence(ones({2}), none, 0); }},
+        {"reduce_scatter_sequence", [&] { reduce_scatter_sequence(ones({2}), none, 0); }},
+        {"parallel_cross_entropy", [&] {
+           parallel_cross_entropy(ones({1, 2}), zeros({1}, kLong), none);
+         }}};
+    for (const auto& [name, call] : without_group)
+      require_message(call, "[" + std::string(name) + "] the process group is null");
+    require_message([&] { nn::RowParallelLinear(nn::RowParallelLinearOptions(4, 8), none); }, "needs a process group");
+    require_message([&] { nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(4, 8), none); },
+                    "needs a process group");
+    require_message([&] { nn::ParallelSelfAttention(nn::ParallelSelfAttentionOptions(4, 2), none); },
+                    "needs a process group");
     require_message([&] { copy_to_ranks(ones({2}, kLong), group); }, "x must be floating, got int64");
     require_message(
         [&] {

@@ -1,5 +1,7 @@
 // How processes learn their ranks, meet, and are started from one program.
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -242,6 +244,55 @@ TEST_CASE("an error about the place of a job's store names the variables that se
     const Environment environment(std::vector<std::pair<const char*, const char*>>{{variable, value}});
     CHECK_THROWS_WITH(init_process_group(), contains("the variable " + std::string(variable) + ": cannot "));
   }
+}
+
+TEST_CASE("a token is read from a descriptor, any number of times, or else from a file", "[init]") {
+  const Token token = Token::random(), other = Token::random();
+  const FileDescriptor descriptor = token.to_descriptor();
+  const std::string number = std::to_string(descriptor.number());
+  const TemporaryDirectory folder;
+  const std::string path = folder.file("token");
+  io::write_file(path, std::string_view(other.hex()));
+  chmod(path.c_str(), 0600);
+  const auto read = [&](const std::vector<std::pair<const char*, const char*>>& variables) {
+    const Environment environment(variables);
+    return Token::from_environment();
+  };
+  for (int i = 0; i < 2; ++i) {
+    CHECK(read({{"GRADUS_TOKEN_FD", number.c_str()}}).hex() == token.hex());
+    CHECK(read({{"GRADUS_TOKEN_FD", number.c_str()}, {"GRADUS_TOKEN_FILE", path.c_str()}}).hex() == token.hex());
+    CHECK(read({{"GRADUS_TOKEN_FILE", path.c_str()}}).hex() == other.hex());
+    CHECK(read({}).empty());
+  }
+  CHECK(Token().hex() == std::string(64, '0'));
+  for (const char* text : {"", "-1", "x", "1x", "99999999999"})
+    CHECK_THROWS_WITH(read({{"GRADUS_TOKEN_FD", text}}),
+                      "GRADUS_TOKEN_FD is '" + std::string(text) + "', not the number of a descriptor");
+
+  const std::string hex = token.hex();
+  for (const auto& [text, is_token] : {std::pair{hex, true},
+                                       {hex + "\n", true},
+                                       {hex + "\n\n", false},
+                                       {hex + "0", false},
+                                       {hex + " ", false},
+                                       {"\n" + hex, false},
+                                       {hex.substr(1), false},
+                                       {hex.substr(1) + "\n", false},
+                                       {hex.substr(1) + "g", false},
+                                       {"-" + hex.substr(1), false},
+                                       {std::string("\n"), false},
+                                       {std::string(), false}}) {
+    CAPTURE(text);
+    io::write_file(path, std::string_view(text));
+    const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+    const std::string source = "descriptor " + std::to_string(file.number());
+    if (is_token) CHECK(Token::from_descriptor(file.number()).hex() == hex);
+    else
+      CHECK_THROWS_WITH(Token::from_descriptor(file.number()),
+                        source + " does not hold a token: 64 hexadecimal digits");
+  }
+  CHECK_THROWS_WITH(Token::from_descriptor(-1),
+                    contains("cannot read a token from descriptor -1: Bad file descriptor"));
 }
 
 TEST_CASE("every backend refuses a group of too many ranks at once", "[init]") {

@@ -396,6 +396,9 @@ TEST_CASE("sharded_embedding: errors", "[sharded_embedding]") {
     require_error([&] { nn::ShardedEmbedding(nn::ShardedEmbeddingOptions(4, 4), nullptr); }, "needs a process group");
     const auto table = make_table(group, {10, 4}, kDouble);
     require_error([&] { table(ones({2})); }, "indices must be int64 or int32, got float32");
+    int64_t elsewhere = 0;
+    const Array there(Storage::adopt(&elsewhere, 8, Device(DeviceType::cuda, 0), {}), 0, {1}, {1}, DType::i64);
+    require_error([&] { table(Tensor(there)); }, "indices are on cuda:0, the table on cpu");
     require_error([&] { table->adagrad_step(-1); }, "lr and eps must not be negative");
     require_error([&] { table->adagrad_step(1, -1e-9); }, "lr and eps must not be negative, got 1 and -1e-09");
     table->adagrad_step(0, 0);

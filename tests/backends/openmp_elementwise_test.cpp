@@ -1,5 +1,6 @@
 // Element-wise kernels, reductions, losses, pooling, random numbers and optimizer steps of the openmp backend.
 #include <algorithm>
+#include <functional>
 
 #include <gradus/core/op_lists.h>
 #include <gradus/core/ops/ops.h>
@@ -326,6 +327,35 @@ TEST_CASE("openmp random numbers are naive's, bit for bit") {
   }
   compare(Array::empty({50, 60}), 0, [&](Backend& on, const Array& y) { on.normal(y.transpose(0, 1), state, 0, 1); });
   compare(Array::empty({1000}, DType::i64), 0, [&](Backend& on, const Array& y) { on.randperm(y, state); });
+}
+
+TEST_CASE("openmp writes nothing beside a result that is part of a larger array") {
+  using Call = std::function<void(Backend & on, const Array& x, const Array& y)>;
+  const RandomState state{42, 7, nullptr};
+  const std::pair<const char*, Call> calls[] = {
+      {"fill", [](Backend& on, const Array&, const Array& y) { on.fill(y, 2); }},
+      {"copy", [](Backend& on, const Array& x, const Array& y) { on.copy(x, y); }},
+      {"arange", [](Backend& on, const Array&, const Array& y) { on.arange(y, 1, 2); }},
+      {"exp", [](Backend& on, const Array& x, const Array& y) { on.unary(UnaryOp::exp, x, y, {}); }},
+      {"mul", [](Backend& on, const Array& x, const Array& y) { on.binary(BinaryOp::mul, x, x, y); }},
+      {"add", [](Backend& on, const Array& x, const Array& y) { on.binary_scalar(BinaryOp::add, x, 3, false, y); }},
+      {"softmax", [](Backend& on, const Array& x, const Array& y) { on.softmax(x, 0, SoftmaxKind::softmax, y); }},
+      {"cumsum", [](Backend& on, const Array& x, const Array& y) { on.scan(ScanOp::sum, x, 0, false, y); }},
+      {"uniform", [&](Backend& on, const Array&, const Array& y) { on.uniform(y, state, -1, 2); }},
+      {"normal", [&](Backend& on, const Array&, const Array& y) { on.normal(y, state, 1, 3); }},
+      {"dropout", [&](Backend& on, const Array& x,
+                      const Array& y) { on.dropout(x, 0.3, state, Array::empty(x.shape(), DType::boolean), y); }},
+  };
+  for (const DType dtype : kFloatTypes)
+    for (const int64_t count : {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 23, 31, 32, 33, 47, 63, 64, 65, 511, 513}) {
+      const Array x = random({count}, dtype), whole = Array::empty({count + 40}, dtype);
+      naive().fill(whole, 7);
+      for (const auto& [name, call] : calls) {
+        CAPTURE(name, count, gradus::name(dtype));
+        compare(whole, tolerance_of(dtype),
+                [&, call = call](Backend& on, const Array& y) { call(on, x, y.slice(0, 3, 3 + count)); });
+      }
+    }
 }
 
 TEST_CASE("openmp optimizer steps agree with naive") {

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <filesystem>
 #include <numeric>
+#include <set>
 
 #include <gradus/core/io/safetensors.h>
 #include <gradus/distributed/comm/local/recording_group.h>
@@ -752,6 +753,30 @@ TEST_CASE("sharding: param_dtype computes in bfloat16, and shards stay float32",
     for (const auto& item : expected->named_parameters())
       if (item->requires_grad()) require(difference_of({state[item.key()]}, {item->detach()}) < 1e-6, item.key());
   });
+}
+
+TEST_CASE("sharding: a parameter belongs to the innermost unit, or to the net if other units share it", "[sharding]") {
+  const auto line = [](int64_t in, int64_t out) { return nn::Linear(nn::LinearOptions(in, out).bias(false)); };
+  // The lengths of the shards, which are multiples of 16 elements: of the net itself, then of each unit that has any.
+  const auto lengths = [&](const std::set<std::string>& units, bool shared_weight) {
+    LocalGroup group(std::make_shared<LocalWorld>(1), 0);
+    const nn::Linear of_block = line(4, 5), deep = line(7, 7), of_net = line(1, 1), last = line(9, 9);
+    nn::Sequential inner(deep), block(of_block, inner), net(of_net, block, last);  // "1", "1.0", "1.1", "1.1.0", "2"
+    if (shared_weight) last->weight = last->replace_parameter("weight", deep->weight);
+    const auto is_unit = [&](const std::string& name, const nn::Module&) { return units.contains(name); };
+    const FullyShardedDataParallel fsdp(net, shared(group), Options().is_unit(is_unit));
+    std::vector<int64_t> found;
+    for (const Tensor& shard : fsdp.parameters()) found.push_back(shard.numel());
+    return found;
+  };
+  using Lengths = std::vector<int64_t>;
+  CHECK(lengths({}, false) == Lengths{208});
+  CHECK(lengths({"1"}, false) == Lengths{112, 96});
+  CHECK(lengths({"1", "1.1"}, false) == Lengths{112, 32, 64});
+  CHECK(lengths({"1", "1.0", "1.1.0"}, false) == Lengths{112, 32, 64});  // nothing is left for "1"
+  CHECK(lengths({"1.1", "2"}, false) == Lengths{48, 64, 96});
+  CHECK(lengths({"1", "1.1", "2"}, true) == Lengths{80, 32});  // the common weight is the net's own
+  CHECK(lengths({"1", "1.1"}, true) == Lengths{16, 32, 64});
 }
 
 TEST_CASE("sharding: param_dtype converts the net's own inputs, if they are floating", "[sharding]") {

@@ -92,8 +92,13 @@ TEST_CASE("a log shows a rank that dies, and how the others learn of it", "[mess
       4, [](dist::ProcessGroup& group) { group.all_reduce(zeros({2}).array()); }, {{.rank = 2, .sequence = 1}});
   std::vector<int> failed;
   for (const MessageLog::Event& event : log.events) {
-    if (event.kind != Kind::fails) CHECK(event.rank != 2);
-    else failed.push_back(event.rank);
+    if (event.kind != Kind::fails) {
+      CHECK(event.rank != 2);
+      continue;
+    }
+    failed.push_back(event.rank);
+    CHECK((event.peer == -1 && event.message == 0 && event.bytes == 0 && event.body.empty()));  // no message failed
+    CHECK(event.dtype == DType::u8);
   }
   REQUIRE(failed.size() == 4);
   CHECK(failed[0] == 2);

@@ -124,6 +124,9 @@ TEST_CASE("errors name an invalid decay") {
   CHECK_THROWS_WITH(AveragedParameters(net, -0.5), contains("decay") && contains("-0.5"));
   CHECK_THROWS_AS(AveragedParameters(net, AveragedParameters::Decay()), ValueError);
   CHECK_THROWS_WITH(AveragedParameters(StateDict(), 0.5), contains("no tensors"));
+  StateDict lacking("Tensor");
+  lacking.insert("a", ones({1})), lacking.insert("b", Tensor());
+  CHECK_THROWS_WITH(AveragedParameters(lacking, 0.5), contains("'b' is undefined"));
   AveragedParameters last(net, 0.0), initial(net, 1.0);
   for (double value : {1, 2, 3}) net->set(value), last.update(), initial.update();
   CHECK(first(last.averages()["weight"]) == 3);

@@ -65,6 +65,19 @@ TEST_CASE("gradients are clipped by their norm as PyTorch does") {
   }
 }
 
+TEST_CASE("gradients of a half type are multiplied by a factor that is not rounded to that type") {
+  for (const DType dtype : {kBFloat16, kHalf}) {
+    const Tensor x = zeros({200}, TensorOptions(dtype).requires_grad(true)), y = zeros({3}, requires_grad());
+    const Tensor gradient = arange(1, 201, kFloat);
+    x.mutable_grad() = gradient.to(dtype), y.mutable_grad() = ones({3});
+    const double limit = 541.3, norm = clip_grad_norm_({x, y}, limit);
+    CHECK(norm == Approx(std::sqrt(200.0 * 201 * 401 / 6 + 3)));
+    const Tensor factor = limit / (full({}, norm, kFloat) + 1e-6);
+    CHECK(x.grad().equal((gradient * factor).to(dtype)));
+    CHECK(y.grad().equal(ones({3}) * factor));
+  }
+}
+
 TEST_CASE("gradients are clipped by value") {
   const Tensor x = zeros({5}, TensorOptions(kFloat).requires_grad(true));
   x.mutable_grad() = tensor({-3.0, -0.5, 0.25, NAN, 7.0}).to(kFloat);

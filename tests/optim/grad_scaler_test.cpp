@@ -313,6 +313,10 @@ TEST_CASE("calls of a scaler in a wrong order are errors") {
   for (const double scale : {0.0, -1.0, HUGE_VAL, std::nan("")})
     CHECK_THROWS_WITH(scaler.update(scale), contains("the new scale must be positive and finite, got "));
   scaler.update();
+  for (const double scale : {1.0, 0.25, 1e-30, 1e30}) {
+    scaler.update(scale);
+    CHECK(scaler.get_scale() == scale);
+  }
   optimizer.zero_grad();
   CHECK_THROWS_WITH(scaler.unscale_(optimizer), contains("no parameter") && contains("gradient"));
 

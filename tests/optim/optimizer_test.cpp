@@ -4,6 +4,7 @@
 #include <gradus/autograd/autograd.h>
 #include <gradus/core/formulas/optimizer_rules.h>
 #include <gradus/core/ops/nn/nn.h>
+#include <gradus/graph/recorder.h>
 #include <gradus/optim/optim.h>
 #include <gradus/optim/optimizer_state.h>
 #include <gradus/tests/catch.h>
@@ -222,6 +223,55 @@ TEST_CASE("gradients accumulate over backward passes, also in bound slots") {
     CHECK(a.equal(b));
   }
   CHECK(first_of(a) == Approx(1.7).margin(0.01));
+}
+
+TEST_CASE("the parameters of an optimizer are those of its groups in order") {
+  const Tensor a = parameter(1), b = parameter(2), c = parameter(3), d = parameter(4);
+  std::vector<OptimizerParamGroup> groups;
+  groups.emplace_back(std::vector<Tensor>{a, b});
+  groups.emplace_back(std::vector<Tensor>{c});
+  SGD optimizer(std::move(groups), 0.1);
+  optimizer.add_param_group(OptimizerParamGroup({d}));
+  std::vector<double> values;
+  for (const Tensor& each : optimizer.parameters()) values.push_back(first_of(each));
+  CHECK(values == std::vector<double>{1, 2, 3, 4});
+}
+
+TEST_CASE("what a captured step cannot change is an error that names the remedy") {
+  const Tensor a = parameter(1), b = parameter(1);
+  SGD optimizer({a, b}, SGDOptions(0.1).momentum(0.9));
+  set_gradient(a, 1), set_gradient(b, 1);
+  {
+    const graph::Recorder recorder;
+    CHECK_THROWS_WITH(optimizer.step(),
+                      contains("the optimizer's state cannot be allocated in a captured step: take an "
+                               "eager step with the same gradients before the capture"));
+  }
+  optimizer.step();
+  const double before = first_of(a);
+  {
+    const graph::Recorder recorder;
+    CHECK_THROWS_WITH(optimizer.set_lr(0.2), contains("the learning rate changed from 0.1 to 0.2 in a captured step: "
+                                                      "call optimizer.set_lr() before the capture"));
+    optimizer.param_groups()[0].options().set_lr(0.1);
+    CHECK_NOTHROW(optimizer.set_lr(0.1));
+    b.zero_grad();
+    CHECK_THROWS_WITH(optimizer.step(),
+                      contains("parameters that had gradients in earlier steps have none in a captured "
+                               "step: take an eager step with the same gradients"));
+  }
+  CHECK(first_of(a) == before);
+  optimizer.step();  // outside of the capture all of this is allowed
+  CHECK(first_of(a) != before);
+  CHECK_NOTHROW(optimizer.set_lr(0.2));
+
+  amp::GradScaler scaler;
+  const Tensor loss = a.sum();
+  {
+    const graph::Recorder recorder;
+    CHECK_THROWS_WITH(scaler.scale(loss), contains("the scale cannot be made in a captured step: take an eager step"));
+  }
+  CHECK(scaler.scale(loss).defined());
 }
 
 TEST_CASE("invalid options and parameters are errors") {

@@ -305,8 +305,9 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
     const Page page(long_values);
     return page.text(page.data["calls"][0][10][1][4]);
   };
-  CHECK(values_of_second((4 << 20) - 100) == "1 2");
-  CHECK(values_of_second(4 << 20).empty());
+  // The texts before are "x", "float32 (2,)" and the long one. A text counts as four bytes more than it has.
+  CHECK(values_of_second((4 << 20) - 26) == "1 2");
+  CHECK(values_of_second((4 << 20) - 25).empty());
 
   // Calls are left out after 24 MiB, of texts or of rows.
   LabRecording long_texts = made_recording(30);
@@ -317,6 +318,13 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
   CHECK(texts.data["calls"].size() == 24);
   CHECK(texts.data["left_out"] == 6);
   CHECK(texts.data["saved"].size() == 2);
+  const auto calls_after = [](size_t length) {  // the texts of the first call have 29 bytes and these, its row has 60
+    LabRecording two = made_recording(2);
+    two.explanation.kernels[0].reason = std::string(length, 'x');
+    return Page(two).data["calls"].size();
+  };
+  CHECK(calls_after((24 << 20) - 90) == 2);
+  CHECK(calls_after((24 << 20) - 89) == 1);
   LabRecording rows = made_recording(16'000);
   for (LabRecording::Call& call : rows.calls) call.operands.assign(24, {"x", 0, DType::f32, {2}, false, "1 2"});
   for (size_t i = 0; i < rows.calls.size(); ++i) rows.saved.push_back({i, 0, {1}, "a", 0});
@@ -378,4 +386,12 @@ TEST_CASE("a page of messages has their ends, texts and elements", "[lab]") {
   const Page cut(log);
   CHECK(cut.data["events"].size() == 24);
   CHECK(cut.data["left_out"] == 6);
+  // The first event has 31 bytes of texts and these, its row has 96.
+  const auto events_after = [&](size_t length) {
+    log.events.assign(2, event);
+    log.events[0].text = std::string(length, 'x');
+    return Page(log).data["events"].size();
+  };
+  CHECK(events_after((24 << 20) - 127) == 2);
+  CHECK(events_after((24 << 20) - 126) == 1);
 }

@@ -57,7 +57,13 @@ TEST_CASE("oversights: none in a correct net with a frozen layer and a tied weig
   trained.push_back(net.lost->weight);
   trained.push_back(net.lost->bias);
   optim::SGD sgd(trained, 0.1);
-  CHECK(training::find_oversights(net, backward_of(net), &sgd).empty());
+  const Tensor loss = backward_of(net);
+  CHECK(training::find_oversights(net, loss, &sgd).empty());
+  std::vector<optim::OptimizerParamGroup> groups;
+  groups.emplace_back(net.idle->parameters());
+  groups.emplace_back(std::vector<Tensor>{net.lost->weight, net.lost->bias});
+  optim::SGD in_groups(groups, 0.1);
+  CHECK(training::find_oversights(net, loss, &in_groups).empty());
 }
 
 TEST_CASE("oversights: a loss without a graph") {

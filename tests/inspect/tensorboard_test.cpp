@@ -217,6 +217,21 @@ TEST_CASE("entries are written when the buffer has 64 KiB, and on destruction", 
     CHECK(events_of(path).size() == 3);
   }
   CHECK(events_of(path).size() == 4);
+
+  SummaryWriter writer(directory.path().string());
+  // The bytes that are in the file after an entry with a text of `length` bytes.
+  const auto written = [&](size_t length) {
+    writer.add_text("text", std::string(length, 'x'), 0);
+    return io::read_file(writer.path()).size();
+  };
+  const size_t start = io::read_file(writer.path()).size();
+  CHECK(written(60'000) == start);
+  writer.flush();
+  const size_t flushed = io::read_file(writer.path()).size(), more = flushed - start - 60'000;
+  const size_t fits = (1 << 16) - more;
+  CHECK(written(fits - 1) == flushed);
+  writer.flush();
+  CHECK(written(fits) == flushed + (1 << 16) - 1 + (1 << 16));
 }
 
 TEST_CASE("images are PNG files of their pixels", "[tensorboard]") {

@@ -130,7 +130,7 @@ void Profiler::State::on_begin(const ObservedEvent& event) {
 void Profiler::State::on_end(const ObservedEvent& event) {
   std::lock_guard lock(mutex);
   Thread& thread = this_thread();
-  if (thread.frames.empty() || thread.frames.back().event != &event) return;  // the event began before this profile
+  if (thread.frames.empty()) return;  // the event began before this profile
   const Frame frame = thread.frames.back();
   thread.frames.pop_back();
 

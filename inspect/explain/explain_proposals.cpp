@@ -60,7 +60,7 @@ struct Proposals {
         const bool reads = std::ranges::find(later.inputs, i) != later.inputs.end();
         if (later.name == "unary_backward" && reads) seconds += later.seconds;
       }
-      if (before.rfind("conv2d", 0) == 0) convolutions += seconds;
+      if (before.starts_with("conv2d")) convolutions += seconds;
       if (before == "normalize") normalisations += seconds;
     }
     faster("fuse convolutions and their ReLU: nn::ConvReLU2d", convolutions, "time of the ReLUs");

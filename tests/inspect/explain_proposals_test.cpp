@@ -6,6 +6,7 @@
 
 #include <gradus/core/backend_interceptor.h>
 #include <gradus/core/parallel/parallel.h>
+#include <gradus/core/runtime/observer.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/executor.h>
 #include <gradus/graph/passes/passes.h>
@@ -93,6 +94,12 @@ class LikesChannelsLast final : public BackendInterceptor<LikesChannelsLast> {
   std::set<std::string> names;
   int calls = 0;
   bool mixed = false;
+};
+
+/// The number of kernels that ran.
+struct KernelCount final : Observer {
+  void on_end(const ObservedEvent& event) override { count += event.kind == ObservedEvent::Kind::kernel && event.leaf; }
+  int count = 0;
 };
 
 /// The calls of work().
@@ -200,6 +207,11 @@ TEST_CASE("the three largest savings are proposed, and leaks are proposed to be 
               "release (4,) made by log, which the program keeps from step to step: 16 B (per step)",
               "release (2,) made by mul, which the program keeps from step to step: 8 B (per step)"});
   CHECK(e.notes.empty());
+  Explanation flag;
+  flag.leaks = {{"eq", {1}, 1}};
+  propose(flag);
+  CHECK(lines_of(flag.smaller) ==
+        Lines{"release (1,) made by eq, which the program keeps from step to step: 1 B (per step)"});
   propose(e, kMeasured);
   CHECK(e.notes == Lines{"a step whose tensors are kept cannot be a StaticStep"});
 }
@@ -249,6 +261,14 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
     CHECK(row.calls == (shape[1] > 1 && shape[2] * shape[3] > 1 ? 2 * 4 : 0));
   }
 
+  Tensor result;
+  const graph::Calls calls = calls_of([&] { result = x.exp(); });
+  result.fill_(7);
+  Explanation e;
+  propose(
+      e, kMeasured, [] {}, calls);
+  CHECK(result.equal(full({2, 3, 6, 6}, 7.0f)));  // the measured calls have memory of their own
+
   LikesChannelsLast unused;
   const Tensor converted = x.contiguous(MemoryFormat::channels_last);
   CHECK(proposed([&] { converted.exp(); }, unused) == 0);  // the images are channels-last already
@@ -281,6 +301,23 @@ TEST_CASE("one thread is proposed where it is faster, and the number of threads 
   set_num_threads(before);
   CHECK(seconds > 0.010);
   CHECK(seconds < 0.045);
+}
+
+TEST_CASE("the shortest times of both ways are compared", "[explain]") {
+  const int before = num_threads();
+  set_num_threads(2);
+  int runs[2] = {};  // with two threads, and with one
+  Explanation e;
+  e.step_seconds = 0.100;
+  propose(e, kMeasured, [&] {  // two rounds; each time is that of the second of two steps
+    const bool on_one = num_threads() == 1, second_round = ++runs[on_one] > 2;
+    if (!gradus::detail::recorded_memory) sleep_ms(on_one ? (second_round ? 15 : 1) : (second_round ? 40 : 20));
+  });
+  set_num_threads(before);
+  const Explanation::Proposal* const found = proposal_of(e.faster, "a small step: set_num_threads(1)");
+  REQUIRE(found);
+  CHECK(found->seconds > 0.012);  // 20 ms less 1 ms
+  CHECK(found->seconds < 0.030);
 }
 
 TEST_CASE("a static step is proposed with what its memory plan saves, and gradients keep their values", "[explain]") {
@@ -332,11 +369,16 @@ TEST_CASE("a static step is timed beside half as many eager steps as the other f
   for (const int steps : {1, 2, 5}) {
     Explanation e;
     int eager = 0, recorded = 0;
+    Tensor y;
+    KernelCount kernels;
+    add_observer(&kernels);
     propose(e, ExplainOptions().steps(steps), [&] {
       (gradus::detail::recorded_memory ? recorded : eager) += 1;
-      x.exp();
+      y = x.exp();
     });
+    remove_observer(&kernels);
     CHECK(recorded == 1);
+    CHECK(kernels.count == eager + 2 * (steps / 2 + 1));  // the static step runs as often as the eager one
     // Each time is that of the second of two steps. The last step replaces what the recording left.
     CHECK(eager == 2 * (steps / 2 + 1) + 1);
   }

@@ -208,4 +208,7 @@ TEST_CASE("the drawing cuts long titles, and leaves nets out that have more than
   CHECK_THAT(training::detail::picture_of(chain_of(1000), box_of), contains("data-box=\"999\""));
   CHECK(training::detail::picture_of(chain_of(1001), box_of).empty());
   CHECK(box_of.size() == 1001);
+  CHECK(training::detail::picture_of(Explanation(), box_of) ==
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"90\" height=\"0\">\n</svg>\n");
+  CHECK(box_of.empty());
 }

@@ -195,6 +195,20 @@ TEST_CASE("a recording names what its arrays are kept for, and the memory of the
   CHECK(recording.calls.back().tick <= recording.last_tick);
 }
 
+TEST_CASE("a recording names a net's arrays that have elements, be it one", "[lab]") {
+  struct Net : nn::Module {
+    Tensor scale = register_parameter("scale", ones({1})), none = register_parameter("none", zeros({0}));
+    Tensor count = register_buffer("count", zeros({})), nothing = register_buffer("nothing", zeros({2, 0}));
+  } net;
+  net.scale.mutable_grad() = ones({1});
+  const LabRecording recording = training::record_lab([&] { net.scale.detach() * 2; }, &net, kOneStep);
+  std::vector<std::string> names;
+  for (const LabRecording::Block& block : recording.blocks)
+    if (!block.name.empty()) names.push_back(block.name);
+  CHECK(names == std::vector<std::string>{"scale", "gradient of scale", "count"});
+  CHECK(lab_operand(recording, 0, "a").block == 0);
+}
+
 TEST_CASE("an array that is saved before a call belongs to it, although the call before is of the same line", "[lab]") {
   const Tensor a = rand({3}).requires_grad_(), b = rand({3}).requires_grad_(), c = rand({3}).requires_grad_();
   const LabRecording recording = training::record_lab(

@@ -189,6 +189,8 @@ TEST_CASE("the results of a recorded step must have the bits of the eager step, 
     REQUIRE(found);
     CHECK(found->allowed == 0);
     CHECK_THAT(found->str(), contains("unary (neg, "));
+    REQUIRE(found->inputs.size() == 2);
+    CHECK(Tensor(found->inputs[0]).equal(full({3}, 1024, kDouble)));
   }
 }
 

@@ -211,6 +211,8 @@ TEST_CASE("images of one channel or one pixel are channels-last by their strides
   CHECK_FALSE(image({2, 3, 1, 5}, {15, 5, 5, 1}));
   CHECK_FALSE(image({2, 3, 1, 1}, {3, 1, 3, 3}));
   CHECK_FALSE(image({2, 0, 4, 5}, {20, 1, 5, 1}));
+  CHECK_FALSE(image({2, 3, 4, 5}, {0, 0, 0, 0}));  // one element, repeated
+  CHECK_FALSE(image({2, 3, 4, 1}, {6, 1, 1, 1}));  // windows that overlap
   CHECK_FALSE(Array::empty({3, 4, 5}).is_channels_last());
 }
 

@@ -50,6 +50,8 @@ TEST_CASE("long parts of a message are shortened") {
   CHECK(message_of([&] { GRADUS_FAIL(IoError, list); }).size() == 300 * 8);
   // Of a text without beginnings of characters, nothing can be shown.
   CHECK(message_of([] { GRADUS_FAIL(IoError, std::string(401, '\x80')); }) == "[... 401 bytes ...]");
+  const std::string longer(500, '\x80');  // what follows a part in memory is not read
+  CHECK(message_of([&] { GRADUS_FAIL(IoError, std::string_view(longer).substr(0, 401)); }) == "[... 401 bytes ...]");
   // UTF-8 characters are not split.
   std::string umlauts;
   for (int i = 0; i < 1000; ++i) umlauts += "\u00e4";

@@ -112,6 +112,7 @@ TEST_CASE("the type that is given to a sum or product is the one that its terms 
     CHECK(whole.mean(kFloat).equal(full({}, 100.0)));
     CHECK(whole.cumsum(0).dtype() == kLong);
     CHECK((whole > 0).sum().equal(full({}, 3)));
+    CHECK(tensor({(1 << 24) + 1, -(1 << 24)}).sum(kFloat).equal(full({}, 0.0)));  // the first is no float32
   }
 }
 

@@ -310,6 +310,13 @@ TEST_CASE("a dumped graph has a box for each node with its layer and what it sav
         "}\n");
 }
 
+TEST_CASE("a dumped graph has the bytes of each array that a node saves, and their sum") {
+  const Tensor a = leaf({1, 2}), b = ones({3, 2}, kDouble).requires_grad_();
+  const std::string dot = autograd::graph_to_dot(a * b);
+  CHECK_THAT(dot, contains("\\nsaved a: float64(2,), 16 B") && contains("\\nsaved b: float64(3, 2), 48 B"));
+  CHECK_THAT(dot, contains("\\n64 B saved\""));
+}
+
 TEST_CASE("tensors without elements and larger ones are dumped without numbers") {
   for (const Shape& shape : {Shape{0}, Shape{3, 3}})
     CHECK(autograd::graph_to_dot(ones(shape).requires_grad_().sum()) ==

@@ -83,6 +83,14 @@ struct WrongCount : autograd::Function<WrongCount> {
   static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
 };
 
+/// backward returns undefined gradients for arguments that forward does not have.
+struct Padded : autograd::Function<Padded> {
+  static Tensor forward(AutogradContext*, const Tensor& x, double factor) { return x * factor; }
+  static TensorList backward(AutogradContext*, const TensorList& dy) {
+    return {dy[0] * 3, Tensor(), Tensor(), Tensor()};
+  }
+};
+
 struct GradientOfNumber : autograd::Function<GradientOfNumber> {
   static Tensor forward(AutogradContext*, const Tensor& x, double factor) { return x * factor; }
   static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0], dy[0]}; }
@@ -221,6 +229,12 @@ TEST_CASE("a wrong number of gradients is an error that names the function") {
                     contains("WrongCount::backward returned 2 gradients for 1 arguments"));
   CHECK_THROWS_WITH(GradientOfNumber::apply(x, 2.0).sum().backward(),
                     contains("GradientOfNumber::backward returned a gradient for argument 1, which is not a tensor"));
+}
+
+TEST_CASE("undefined gradients may follow those of the arguments") {
+  const Tensor x = leaf({1, 2});
+  Padded::apply(x, 2.0).sum().backward();
+  CHECK(x.grad().equal(numbers({3, 3})));
 }
 
 TEST_CASE("a function may write into its argument") {

@@ -102,6 +102,21 @@ TEST_CASE("unfold lists the windows of an image, and fold adds them up") {
   }
 }
 
+TEST_CASE("windows need positive kernel sizes, dilations and strides along both axes") {
+  const Tensor x = numbered({1, 1, 4, 4}), windows = numbered({1, 4, 9});
+  const auto message = [](const std::string& what, const Pair& size) {
+    return test::contains(what + " must be positive, got (" + std::to_string(size.h) + ", " + std::to_string(size.w));
+  };
+  for (const Pair& wrong : {Pair{0, 1}, Pair{1, 0}, Pair{-1, 1}, Pair{0, 0}}) {
+    CHECK_THROWS_WITH(unfold(x, wrong), message("kernel_size", wrong));
+    CHECK_THROWS_WITH(unfold(x, 2, wrong), message("dilation", wrong));
+    CHECK_THROWS_WITH(unfold(x, 2, 1, 0, wrong), message("stride", wrong));
+    CHECK_THROWS_WITH(fold(windows, 4, wrong), message("kernel_size", wrong));
+    CHECK_THROWS_WITH(fold(windows, 4, 2, wrong), message("dilation", wrong));
+    CHECK_THROWS_WITH(fold(windows, 4, 2, 1, 0, wrong), message("stride", wrong));
+  }
+}
+
 TEST_CASE("padding repeats, reflects or wraps the elements of each axis") {
   // The place in an axis that element i of the padded axis copies, or -1 if it is the constant.
   const auto source = [](PadMode mode, int64_t i, int64_t size, int64_t before) -> int64_t {
@@ -163,6 +178,10 @@ TEST_CASE("the largest margins that each mode allows are allowed, and larger one
   CHECK(pad(x, {4, 4}, kCircular).numel() == 12);
   CHECK_THROWS_AS(pad(x, {5, 0}, kCircular), ShapeError);
   CHECK_THROWS_AS(pad(x, {0, 5}, kCircular), ShapeError);
+  for (const int64_t before : {-1, 3}) {  // a circular axis of three elements after it is cropped
+    CHECK(pad(x, {before, 2 - before}, kCircular).numel() == 6);
+    CHECK_THROWS_AS(pad(x, before < 0 ? IntArrayRef{-1, 4} : IntArrayRef{4, -1}, kCircular), ShapeError);
+  }
   CHECK(pad(x, {9, 9}, kReplicate).numel() == 22);
   CHECK(pad(numbered({1, 1, 1}), {2, 0}, kReplicate).numel() == 3);
   for (const PadMode mode : {kReflect, kReplicate, kCircular}) {

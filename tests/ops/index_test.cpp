@@ -40,6 +40,26 @@ TEST_CASE("indices are given as a vector too") {
   CHECK(x.equal(tensor({{0, 1, 2}, {3, 0, 0}})));
 }
 
+TEST_CASE("values that are assigned broadcast to the indexed part, and only leading ones are dropped") {
+  const auto put = [](const std::vector<TensorIndex>& indices, const Tensor& value, bool accumulate = false) {
+    return arange(6).view({2, 3}).index_put_(indices, value, accumulate);
+  };
+  const Tensor places = tensor({0, 2}), mask = tensor({{1, 0, 1}, {0, 0, 1}}) > 0;
+  CHECK(put({1}, full({1, 1, 3}, 7)).equal(tensor({{0, 1, 2}, {7, 7, 7}})));
+  CHECK(put({1}, full({1, 1, 1}, 7)).equal(tensor({{0, 1, 2}, {7, 7, 7}})));
+  CHECK(put({Slice(), places}, tensor({{{7, 8}}})).equal(tensor({{7, 1, 8}, {7, 4, 8}})));
+  CHECK(put({Slice(), places}, tensor({{7}, {8}})).equal(tensor({{7, 1, 7}, {8, 4, 8}})));
+  CHECK(put({mask}, tensor({7, 8, 9})).equal(tensor({{7, 1, 8}, {3, 4, 9}})));
+  CHECK(put({mask}, tensor({7})).equal(tensor({{7, 1, 7}, {3, 4, 7}})));
+  CHECK(put({mask}, tensor({7}), true).equal(tensor({{7, 1, 9}, {3, 4, 12}})));
+  CHECK(put({mask}, tensor(7), true).equal(tensor({{7, 1, 9}, {3, 4, 12}})));
+  for (const std::vector<TensorIndex>& indices : {std::vector<TensorIndex>{1}, {Slice(), tensor({0, 1, 2})}}) {
+    CHECK_THROWS_AS(put(indices, ones({2, 1, 3}, kLong)), ShapeError);
+    CHECK_THROWS_AS(put(indices, ones({1, 2, 1, 3}, kLong)), ShapeError);
+    CHECK_THROWS_AS(put(indices, ones({2}, kLong)), ShapeError);
+  }
+}
+
 TEST_CASE("of equal places the last source wins, in gradients too") {
   const Tensor x = zeros({3}, dtype(kDouble).requires_grad(true)),
                source = tensor({1., 2., 3.}, dtype(kDouble).requires_grad(true));
@@ -167,6 +187,17 @@ TEST_CASE("diagonals far away are no diagonals") {
   CHECK(tril_indices(2, 3, INT64_MAX).size(1) == 6);
   CHECK(triu_indices(2, 3, INT64_MAX).size(1) == 0);
   CHECK(x.roll({INT64_MIN}, {1}).equal(x));
+  constexpr int64_t least = -(int64_t{1} << 31), most = int64_t{1} << 31;
+  for (const int64_t diagonal : {least + 1, most - 1}) CHECK(x.diag(diagonal).numel() == 0);
+  for (const int64_t diagonal : {least, most}) CHECK_THROWS_AS(x.diag(diagonal), ValueError);
+}
+
+TEST_CASE("triangles compare positions exactly that float32 does not represent") {
+  constexpr int64_t size = (1 << 24) + 2;
+  const Tensor x = ones({1, 1}, kBool).expand({1, size});
+  const auto end = [](const Tensor& row) { return row.slice(1, size - 3); };
+  CHECK(end(x.tril(size - 3)).equal(tensor({{true, false, false}})));
+  CHECK(end(x.triu(size - 1)).equal(tensor({{false, false, true}})));
 }
 
 TEST_CASE("attention drops weights and keeps their mean") {

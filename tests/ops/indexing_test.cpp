@@ -148,7 +148,8 @@ TEST_CASE("an index names the elements that its parts name, for reading and writ
     const Tensor x = arange(1, 1 + numel_of(shape), dtype(kDouble)).reshape(shape).requires_grad_(true);
     const Tensor y = x.index(problem.indices);
     REQUIRE(y.sizes() == wanted_shape);
-    const Tensor wanted = zeros(wanted_shape, kDouble), dx = zeros(shape, kDouble), put = x.detach().clone();
+    const Tensor wanted = zeros(wanted_shape, kDouble), dx = zeros(shape, kDouble), put = x.detach().clone(),
+                 assigned = put.clone();
     const Tensor dy = arange(1, 1 + y.numel(), kDouble).reshape(wanted_shape).square();
     std::vector<Tensor> places;
     for (const Selected& one : problem.selected) places.push_back(one.places.expand(chosen).contiguous());
@@ -171,12 +172,16 @@ TEST_CASE("an index names the elements that its parts name, for reading and writ
       wanted.data_ptr<double>()[count] = static_cast<double>(place + 1);
       dx.data_ptr<double>()[place] += dy.data_ptr<double>()[count];
       put.data_ptr<double>()[place] = -7;
+      assigned.data_ptr<double>()[place] = dy.data_ptr<double>()[count];  // of equal places the last one wins
     }
     CHECK(y.detach().equal(wanted));
     if (y.numel() > 0) CHECK(autograd::grad({y}, {x}, {dy})[0].equal(dx));
     const Tensor written = x.detach().clone();
     written.index_put_(problem.indices, -7.0);
     CHECK(written.equal(put));
+    written.index_put_(problem.indices,
+                       y.dim() < 8 ? dy.unsqueeze(0) : dy);  // a leading dimension of size 1 is dropped
+    CHECK(written.equal(assigned));
     const Tensor sums = zeros(shape, kDouble);
     sums.index_put_(problem.indices, dy, /*accumulate=*/true);
     CHECK(sums.equal(dx));

@@ -41,7 +41,7 @@ struct MatMul final : Node {  // Y = A B; a vector is a row on the left and a co
     }
     if (needs_grad(1)) {
       Tensor A = row ? a().unsqueeze(0) : a();
-      const bool shared = edges()[1].node && !column && b_is_matrix() && A.dim() > 2;
+      const bool shared = !column && b_is_matrix() && A.dim() > 2;
       if (shared) {  // one matrix for all batches: compute one tall product instead of a sum of products
         A = as_rows(A);
         dY = as_rows(dY);

@@ -42,7 +42,6 @@ struct Softmax final : Node {  // y = softmax(x) or log_softmax(x) along axis
 // softmax: y (dy - sum(dy y));  log_softmax: dy - exp(y) sum(dy)
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int axis, bool log) {
   if (!GradMode::is_enabled()) return apply<SoftmaxBackward>("softmax_backward", dy, y, axis, log);
-  if (y.dim() == 0) return dy * 0.0;
   return log ? dy - y.exp() * dy.sum({axis}, true) : y * (dy - (dy * y).sum({axis}, true));
 }
 

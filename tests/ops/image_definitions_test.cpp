@@ -196,6 +196,12 @@ TEST_CASE("the largest margins that each mode allows are allowed, and larger one
   CHECK_THROWS_AS(pad(x, {-5, 2}), ShapeError);
   CHECK_THROWS_AS(pad(x, {2, -5}), ShapeError);
   CHECK_THROWS_AS(pad(x, {-3, -2}), ShapeError);
+  const Tensor high = numbered({1, 9, 4});
+  CHECK(pad(high, {0, 0, 0, -6}).equal(high.slice(1, 0, 3)));
+  CHECK(pad(high, {0, 0, -6, 0}).equal(high.slice(1, 6)));
+  for (const std::vector<int64_t>& too_much :
+       std::vector<std::vector<int64_t>>{{2, -5, 0, 0}, {-5, 2, 0, 0}, {0, 0, 2, -10}, {0, 0, -10, 2}})
+    CHECK_THROWS_AS(pad(high, too_much), ShapeError);
 }
 
 TEST_CASE("pooling combines the elements of its windows") {

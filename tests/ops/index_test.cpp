@@ -177,6 +177,12 @@ TEST_CASE("einsum orders an implicit result as NumPy does") {
   CHECK(einsum("b...a", {x}).equal(x.permute({1, 2, 0})));
 }
 
+TEST_CASE("each letter of einsum's result occurs in an operand, and once in the result") {
+  const Tensor x = ones({2, 2});
+  for (const char* equation : {"ij->k", "ij->ki", "ij->ik", "ij->iij", "ij->iji", "ij->jii"})
+    CHECK_THROWS_WITH(einsum(equation, {x}), test::contains("occurs twice in the result or in no operand"));
+}
+
 TEST_CASE("diagonals far away are no diagonals") {
   const Tensor x = ones({2, 3});
   CHECK(x.diagonal(INT64_MAX).numel() == 0);

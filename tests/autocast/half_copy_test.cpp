@@ -389,6 +389,29 @@ TEST_CASE("half gradients: the optimizer reads them as backward made them") {
   for (const Tensor& parameter : trained.net->parameters()) CHECK_FALSE(parameter.grad().defined());
 }
 
+TEST_CASE("half gradients: leaves of another type, with hooks or with a gradient get converted ones") {
+  struct HalfBackward : autograd::Function<HalfBackward> {
+    static Tensor forward(AutogradContext*, const Tensor& x) { return x * 2; }
+    static TensorList backward(AutogradContext*, const TensorList& dy) { return {dy[0].to(kBFloat16)}; }
+  };
+  const auto is_half_after = [](const Tensor& leaf) {
+    HalfBackward::apply(leaf).sum().backward();
+    return amp::detail::has_half_gradient(*leaf.impl()->meta);
+  };
+  const Tensor plain = ones({3}).requires_grad_(), wide = ones({3}, kDouble).requires_grad_();
+  const Tensor hooked = ones({3}).requires_grad_();
+  DType seen = kByte;
+  hooked.register_hook([&](const Tensor& gradient) { return seen = gradient.dtype(), Tensor(); });
+  CHECK(is_half_after(plain));
+  CHECK_FALSE(is_half_after(wide));
+  CHECK_FALSE(is_half_after(hooked));
+  CHECK(seen == kFloat);
+  CHECK_FALSE(is_half_after(plain));  // the second gradient is added to the first in float32
+  CHECK(plain.grad().equal(full({3}, 2.0)));
+  CHECK(wide.grad().equal(ones({3}, kDouble)));
+  CHECK(hooked.grad().equal(ones({3})));
+}
+
 TEST_CASE("half gradients: those of several casts of a parameter are added in float32") {
   const auto gradient = [](bool copies) {
     Trained trained{.copies = copies};

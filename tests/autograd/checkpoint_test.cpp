@@ -24,6 +24,23 @@ struct Block {
   }
 };
 
+/// Keeps the arrays that operators save, and counts how often they are read and released.
+class Drawer final : public SavedKeeper {
+ public:
+  std::optional<size_t> take(const Array& array, const Tensor&) override {
+    if (!takes) return std::nullopt;
+    kept.push_back(array);
+    return kept.size() - 1;
+  }
+  Kept give(size_t place) override { return ++given, Kept{kept.at(place), {}}; }
+  void drop(size_t) override { ++dropped; }
+  void set_current(bool on) { current_ = on ? this : nullptr; }
+
+  bool takes = true;
+  std::vector<Array> kept;
+  int given = 0, dropped = 0;
+};
+
 int64_t allocated() { return runtime(DeviceType::cpu).memory_stats(0).allocated; }
 int64_t peak_of(const std::function<void()>& body) {
   runtime(DeviceType::cpu).reset_peak_memory_stats(0);
@@ -192,6 +209,35 @@ TEST_CASE("a function that behaves differently the second time is an error", "[c
       x.add_(1);
     }
     CHECK_THROWS_WITH(y.sum().backward(), contains("changed in place"));
+  }
+}
+
+TEST_CASE("what is saved goes to the keeper of its tensor, else to that of the thread, if they take it",
+          "[checkpoint]") {
+  const Tensor x = full({3}, 2.0).requires_grad_(), w = full({3}, 5.0).requires_grad_();
+  for (const bool own_takes : {true, false}) {
+    const Ref<Drawer> own = make_ref<Drawer>(), of_thread = make_ref<Drawer>();
+    own->takes = own_takes;
+    x.impl()->need_meta().keeper = Ref<SavedKeeper>(own.get());
+    of_thread->set_current(true);
+    const Tensor sum = (x * w).sum();  // saves both
+    of_thread->set_current(false);
+    x.impl()->need_meta().keeper = nullptr;
+    REQUIRE(own->kept.size() == (own_takes ? 1 : 0));
+    if (own_takes) CHECK(own->kept[0].data() == x.array().data());
+    REQUIRE(of_thread->kept.size() == 1);
+    CHECK(of_thread->kept[0].data() == w.array().data());
+    CHECK(of_thread->given == 0);
+    for (const bool retain : {true, false}) {
+      x.zero_grad(), w.zero_grad();
+      sum.backward({}, retain);
+      CHECK(x.grad().equal(w));
+      CHECK(w.grad().equal(x));
+      CHECK(own->given == (own_takes ? (retain ? 1 : 2) : 0));
+      CHECK(own->dropped == (own_takes && !retain ? 1 : 0));
+      CHECK(of_thread->given == (retain ? 1 : 2));
+      CHECK(of_thread->dropped == (retain ? 0 : 1));
+    }
   }
 }
 

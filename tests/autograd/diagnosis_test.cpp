@@ -228,6 +228,21 @@ TEST_CASE("gradcheck accepts correct and rejects wrong gradients") {
     CHECK_FALSE(autograd::gradgradcheck(half_detached, two, 1e-6, 1e-5, 1e-3, false));
     CHECK_FALSE(autograd::gradcheck(undefined, two, 1e-6, 1e-5, 1e-3, false));
   }
+  SECTION("second derivatives with respect to the gradient of the result are checked, too") {
+    // The gradient 2 x dy depends on x as it should, but not on dy.
+    struct Severed : autograd::Function<Severed> {
+      static Tensor forward(AutogradContext* ctx, const Tensor& v) {
+        ctx->save_for_backward({v});
+        return v * v;
+      }
+      static TensorList backward(AutogradContext* ctx, const TensorList& dy) {
+        return {2 * ctx->get_saved_variables()[0] * dy[0].detach()};
+      }
+    };
+    const auto severed = [](const TensorList& v) { return TensorList{Severed::apply(v[0])}; };
+    CHECK(autograd::gradcheck(severed, x));
+    CHECK_FALSE(autograd::gradgradcheck(severed, x, 1e-6, 1e-5, 1e-3, false));
+  }
   SECTION("the gradient of a result without history is 0") {
     const auto of_two = [](const TensorList& v) { return TensorList{v[0] * 2, v[0].detach() * 3}; };
     CHECK_FALSE(autograd::gradcheck(of_two, x, 1e-6, 1e-5, 1e-3, false));

@@ -134,7 +134,6 @@ void NaiveBackend::scan(ScanOp op, const View& x, int axis, bool reverse, const 
   const int64_t x_step = y.ndim() ? x.strides[axis] : 0, y_step = y.ndim() ? y.strides[axis] : 0;
   visit(x.dtype, [&]<class T> {
     visit_total<T>(y.dtype, [&]<class A> {
-      if (size == 0) return;
       for_each(without_axis(y.shape, axis), {&x.strides, &y.strides}, [&](const int64_t* at) {
         A total = op == ScanOp::sum ? 0 : 1;
         for (int64_t i = 0; i < size; ++i) {
@@ -154,7 +153,6 @@ void NaiveBackend::linear_recurrence(const View& a, const View& b, int axis, boo
   const auto step_of = [&](const StridedLayout& view) { return y.ndim() ? view.strides[axis] : 0; };
   visit(y.dtype, [&]<class T> {
     using A = accumulate_t<T>;
-    if (size == 0) return;
     for_each(without_axis(y.shape, axis), {&a.strides, &b.strides, &y.strides}, [&](const int64_t* at) {
       A total = 0;
       for (int64_t i = 0; i < size; ++i) {

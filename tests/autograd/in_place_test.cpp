@@ -281,6 +281,30 @@ TEST_CASE("views made without recording cannot be written while recording") {
   CHECK(base.equal(numbers({2, 4, 3})));
 }
 
+TEST_CASE("a view that was made without recording names its mode, and so do views of it") {
+  const Tensor base = leaf({1, 2, 3}) * 1;
+  const auto part = [](const Tensor& of) { return of.slice(0, 0, 2); };
+  const auto unrecorded = [&](const Tensor& of) {
+    const NoGradGuard guard;
+    return part(of);
+  };
+  const auto inferred = [&](const Tensor& of) {
+    const InferenceMode guard;
+    return part(of);
+  };
+  const std::vector<std::pair<Tensor, std::string>> views = {
+      {unrecorded(base), "no_grad"},       {part(unrecorded(base)), "no_grad"},
+      {inferred(base), "inference"},       {part(inferred(base)), "inference"},
+      {inferred(part(base)), "inference"}, {inferred(unrecorded(base)), "inference"},
+      {unrecorded(part(base)), "no_grad"}, {unrecorded(inferred(base)), "inference"}};
+  for (const auto& [view, mode] : views)
+    CHECK_THROWS_WITH(view.mul_(2), contains("A view was created in " + mode + " mode and is being modified"));
+  const Tensor recorded = part(part(base));
+  CHECK_NOTHROW(recorded.mul_(2));
+  for (const auto& [view, mode] : views)
+    CHECK_THROWS_WITH(view.grad_fn(), contains("A view was created in " + mode + " mode and its base or another view"));
+}
+
 TEST_CASE("the history of a view made without recording is unknown once its base is changed") {
   const auto view_of = [](const Tensor& base) {
     const NoGradGuard no_grad;

@@ -44,7 +44,7 @@ class SavedWatcher final : public SavedKeeper {
       : memory_(memory), watch_(watch), before_(std::exchange(current_, this)) {}
   ~SavedWatcher() override { current_ = before_; }
   std::optional<size_t> take(const Array& array, const Tensor&) override {
-    if (!memory_.operators || memory_.operators->backward()) return std::nullopt;
+    if (memory_.operators->backward()) return std::nullopt;
     watch_.on_saved(array);
     WatchedMemory::Block* const block = memory_.find(array.data());
     if (!block) return std::nullopt;

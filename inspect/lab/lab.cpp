@@ -206,7 +206,7 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
                           int{operand.is_written}, texts(keeps ? operand.values : "")});
     }
     const std::string where = graph::Origin{"", "", call.origin.where}.str();  // ", train.cpp:41" or empty
-    const json box = at < boxes.size() && boxes[at] != SIZE_MAX ? json(boxes[at]) : json(-1);
+    const json box = boxes[at] != SIZE_MAX ? json(boxes[at]) : json(-1);
     calls.push_back({texts(call.op), texts(call.origin.module), texts(call.name),
                      texts(where.substr(std::min<size_t>(2, where.size()))), texts(kernels[at]), int{call.backward},
                      std::round(1e9 * call.seconds) / 1e3, seen.tick, box, seen.operands.size(), std::move(operands)});

@@ -395,6 +395,16 @@ TEST_CASE("explain follows saved arrays from call to call, and finds those at th
   CHECK(explanation.peak_bytes == system.memory_stats(0).peak_allocated - before);
 }
 
+TEST_CASE("what a backward pass saves, to be differentiated itself, is not listed", "[explain]") {
+  const Tensor x = randn({1000}).requires_grad_();
+  for (const bool create_graph : {false, true}) {
+    const Explanation explanation = explain([&] { autograd::grad({x.exp().sum()}, {x}, {}, {}, create_graph); },
+                                            ExplainOptions().warm_up(1).steps(1).proposals(false));
+    REQUIRE(explanation.saved.size() == 1);
+    CHECK(explanation.saved[0].kept_by.size() == 1);
+  }
+}
+
 TEST_CASE("an array whose allocation reaches the peak is saved at the peak", "[explain]") {
   const Tensor x = randn({1000}).requires_grad_();
   std::vector<Tensor> kept;
@@ -505,6 +515,7 @@ TEST_CASE("the measured roofline is as fast as the fastest kernels of its sizes"
     const auto bytes = static_cast<double>(kSizes[i]);
     const double bandwidth = bytes / std::min(fastest.of("sweep", kSizes[i] / 4), fastest.of("sweep", kSizes[i] / 12));
     CHECK(roofline.levels[i].bandwidth <= 1.001 * bandwidth);
-    CHECK(roofline.levels[i].bandwidth >= 0.2 * bandwidth);
+    // What surrounds a kernel takes a part of the time that is negligible for the largest arrays alone.
+    CHECK(roofline.levels[i].bandwidth >= (i == 3 ? 0.97 : 0.2) * bandwidth);
   }
 }

@@ -304,6 +304,17 @@ TEST_CASE("a step's page has its calls, operands, blocks and saved arrays", "[la
   CHECK(std::set<std::string>(texts.begin(), texts.end()).size() == texts.size());  // each is stored once
 }
 
+TEST_CASE("a page shows calls whose operands were not recorded", "[lab]") {
+  LabRecording recording = made_recording(2);
+  for (LabRecording::Call& call : recording.calls) call.tick = 77;
+  recording.calls.resize(1);
+  const nlohmann::json calls = Page(recording).data["calls"];
+  REQUIRE(calls.size() == 2);
+  CHECK(calls[0][7] == 77);
+  CHECK(calls[1][7] == 0);
+  CHECK(calls[1][9] == 0);
+}
+
 TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab]") {
   LabRecording many = made_recording(1);
   many.calls[0].operands.assign(30, {"x", 0, DType::f32, {2}, false, "1 2"});

@@ -29,6 +29,12 @@ int64_t reduced_count(const Shape& shape, uint32_t mask) {
   return count;
 }
 
+// The terms of a sum or product of type `dtype`. Kernels convert integers to integers themselves.
+Array as_terms(const Array& x, DType dtype) {
+  const bool integers = !is_floating(x.dtype()) && !is_floating(dtype) && dtype != DType::boolean;
+  return integers ? x : cast(x, dtype);
+}
+
 }  // namespace
 
 Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dtype) {
@@ -38,9 +44,7 @@ Array reduce(ReduceOp op, const Array& x, uint32_t mask, bool keepdim, DType dty
                " is empty along the reduced dimensions");
   GRADUS_CHECK(op != ReduceOp::mean || is_floating(dtype), DTypeError, "mean needs a floating type, got ", dtype,
                "; pass a dtype or convert with .to(kFloat)");
-  if (test) dtype = DType::boolean;
-  const bool integers = !is_floating(x.dtype()) && !is_floating(dtype);  // the kernel converts them
-  const Array operand = test || integers ? x : cast(x, dtype);
+  const Array operand = test ? x : as_terms(x, dtype);
   Array y = x.new_empty(reduced_shape(x.shape(), mask, true), dtype);
   if (y.numel() > 0) backend_of(x).reduce(op, operand, mask, y);
   return keepdim ? y : drop_axes(y, mask);
@@ -152,7 +156,7 @@ Array logsumexp(const Array& x, uint32_t mask, bool keepdim) {
 }
 
 Array scan(ScanOp op, const Array& x, int axis, bool reverse, DType dtype) {
-  const Array operand = is_floating(dtype) || is_floating(x.dtype()) ? cast(x, dtype) : x;
+  const Array operand = as_terms(x, dtype);
   Array y = output_like(x.shape(), dtype, x.device(), {&x});
   if (y.numel() > 0) backend_of(x).scan(op, operand, axis, reverse, y);
   return y;

@@ -112,6 +112,9 @@ TEST_CASE("the type that is given to a sum or product is the one that its terms 
     CHECK(whole.mean(kFloat).equal(full({}, 100.0)));
     CHECK(whole.cumsum(0).dtype() == kLong);
     CHECK((whole > 0).sum().equal(full({}, 3)));
+    CHECK(tensor({1, -1}).sum(kBool).equal(full({}, true)));  // both terms are true
+    CHECK(tensor({1, -1}).cumsum(0, kBool).equal(tensor({true, true})));
+    CHECK(tensor({2, 0}).prod(kBool).equal(full({}, false)));
     CHECK(tensor({(1 << 24) + 1, -(1 << 24)}).sum(kFloat).equal(full({}, 0.0)));  // the first is no float32
   }
 }

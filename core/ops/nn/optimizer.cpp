@@ -54,7 +54,6 @@ OptimizerEntry align(const OptimizerEntry& entry) {
 
 /// Copies the result of the step from `aligned` to `original` unless both are the same memory.
 void write_back(const Array& original, const Array& aligned) {
-  if (!original.defined()) return;
   if (original.storage() == aligned.storage()) original.bump_version();
   else copy_into(original, aligned);
 }

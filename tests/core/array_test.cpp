@@ -99,6 +99,12 @@ TEST_CASE("slice follows Python's rules") {
   CHECK_THROWS_WITH(x.select(0, -11), contains("-11") && contains("size 10"));
 }
 
+TEST_CASE("a scalar has no axis to slice or to index") {
+  const Array scalar = Array::empty({});
+  CHECK_THROWS_WITH(scalar.slice(0, 0, 1), test::contains("cannot slice a scalar"));
+  CHECK_THROWS_WITH(scalar.select(0, 0), test::contains("cannot index a scalar"));
+}
+
 TEST_CASE("expand repeats axes of size one without a copy") {
   const Array x = counting({3, 1});
   const Array y = x.expand({2, -1, 4});
@@ -180,6 +186,7 @@ TEST_CASE("axes of size 1 in a view have the stride that a step along them would
   CHECK(columns.view({4, 1, 3}).strides() == Strides{6, 6, 2});
   CHECK(x.transpose(0, 1).view({6, 1, 4, 1}).strides() == Strides{1, 24, 6, 6});
   CHECK(counting({1}).view({1, 1, 1}).strides() == Strides{1, 1, 1});
+  CHECK(Array::empty({}).view({1, 1}).strides() == Strides{1, 1});
 }
 
 TEST_CASE("arrays without elements are dense and contiguous in every layout, and overlap nothing") {

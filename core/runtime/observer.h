@@ -45,8 +45,10 @@ const ObservedEvent* innermost_event();
 double observer_time();
 
 namespace detail {
+/// Replaces the clock of observer_time(); tests set it.
+inline double (*observer_clock)() = nullptr;
 inline std::atomic<int> observer_count{0};
-}
+}  // namespace detail
 inline bool observing() { return detail::observer_count.load(std::memory_order_relaxed) != 0; }
 
 /// Opens an event for the lifetime of the scope if an observer is attached. A backend opens one around each kernel and

@@ -1,8 +1,6 @@
 // The proposals of made explanations, whose figures are all known, and those that are measured.
-#include <chrono>
 #include <cmath>
 #include <set>
-#include <thread>
 
 #include <gradus/core/backend_interceptor.h>
 #include <gradus/core/parallel/parallel.h>
@@ -13,9 +11,11 @@
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/inspect/stepped_clock.h>
 
 using namespace gradus;
 using test::contains;
+using test::SteppedClock;
 using training::ExplainOptions;
 using training::Explanation;
 
@@ -70,8 +70,6 @@ Explanation::Saved saved_of(const std::string& module, int64_t bytes, bool at_pe
   return saved;
 }
 
-void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
-
 /// The backend "naive", except that a call whose first image is contiguous takes 12 ms, and one in channels-last 2 ms.
 class LikesChannelsLast final : public BackendInterceptor<LikesChannelsLast> {
  public:
@@ -89,7 +87,7 @@ class LikesChannelsLast final : public BackendInterceptor<LikesChannelsLast> {
     (for_each_operand(arguments, count), ...);
     mixed = mixed || (channels_last > 0 && contiguous > 0);
     (backend("naive").*method)(arguments...);
-    sleep_ms(contiguous > 0 ? 12 : 2);
+    SteppedClock::pass(contiguous > 0 ? 12 : 2);
   }
   std::set<std::string> names;
   int calls = 0;
@@ -221,6 +219,7 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
   const Tensor one_pixel = randn({2, 3, 1, 1}), rows = randn({6, 6});
   optim::SGD sgd({x}, 0.1);
   x.mutable_grad() = ones_like(x);
+  const SteppedClock clock;
   const auto proposed = [](const std::function<void()>& work, LikesChannelsLast& runs) {
     Explanation e;
     e.step_seconds = 0.1;
@@ -239,8 +238,7 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
         one_channel.exp(), one_pixel.exp(), rows.exp();  // these have the same elements in the same order
       },
       runs);
-  CHECK(seconds > 0.012);  // 20 ms, if the machine does nothing else
-  CHECK(seconds < 0.040);
+  CHECK(seconds == Approx(0.020));
   CHECK(runs.calls == 2 * 2 * 4);  // two calls in two layouts: once to warm up and three times for the shortest time
   CHECK_FALSE(runs.mixed);
   CHECK_FALSE(runs.names.contains("optimizer_step"));
@@ -277,6 +275,7 @@ TEST_CASE("channels-last is proposed where the operations on images are faster i
 
 TEST_CASE("one thread is proposed where it is faster, and the number of threads stays", "[explain]") {
   const int before = num_threads();
+  const SteppedClock clock;
   int on_one = 0;  // number of steps on one thread
   const auto proposed = [&](int threads) {
     set_num_threads(threads);
@@ -284,7 +283,7 @@ TEST_CASE("one thread is proposed where it is faster, and the number of threads 
     e.step_seconds = INFINITY;
     const auto step = [&] {
       on_one += num_threads() == 1;
-      sleep_ms(num_threads() > 1 ? 20 : 1);
+      SteppedClock::pass(num_threads() > 1 ? 20 : 1);
     };
     CHECK((propose(e, kMeasured, step), e.faster.empty()));  // nothing is worthwhile beside an endless step
     e.step_seconds = 0.050;
@@ -299,27 +298,26 @@ TEST_CASE("one thread is proposed where it is faster, and the number of threads 
   const double seconds = proposed(2);
   CHECK(on_one > 0);
   set_num_threads(before);
-  CHECK(seconds > 0.010);
-  CHECK(seconds < 0.045);
+  CHECK(seconds == Approx(0.019));
 }
 
 TEST_CASE("the shortest times of both ways are compared", "[explain]") {
   const int before = num_threads();
   set_num_threads(2);
+  const SteppedClock clock;
   int runs[2] = {};  // with two threads, and with one
   Explanation e;
   e.step_seconds = 0.500;
   propose(e, kMeasured, [&] {  // two rounds; each time is that of the second of two steps
     const bool on_one = num_threads() == 1;
     const int round = runs[on_one]++ / 2;
-    if (round == 0) sleep_ms(on_one ? 1 : 20);
-    if (round == 1) sleep_ms(on_one ? 18 : 80);
+    if (round == 0) SteppedClock::pass(on_one ? 1 : 20);
+    if (round == 1) SteppedClock::pass(on_one ? 18 : 80);
   });
   set_num_threads(before);
   const Explanation::Proposal* const found = proposal_of(e.faster, "a small step: set_num_threads(1)");
   REQUIRE(found);
-  CHECK(found->seconds > 0.010);  // 20 ms less 1 ms
-  CHECK(found->seconds < 0.050);
+  CHECK(found->seconds == Approx(0.019));
 }
 
 TEST_CASE("a static step is proposed with what its memory plan saves, and gradients keep their values", "[explain]") {
@@ -345,13 +343,14 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
   REQUIRE((saved > 0 && saved != savings(false)));
   step();  // the recording left gradients without values
 
+  const SteppedClock clock;
   Explanation e;
   e.step_seconds = 0.1;
   int steps = 0;
   propose(e, kMeasured, [&] {
     step();
     // The recording leaves this out, and the static step as well.
-    if (!gradus::detail::recorded_memory) sleep_ms(10);
+    if (!gradus::detail::recorded_memory) SteppedClock::pass(10);
     ++steps;
   });
   const Explanation::Proposal* const smaller = proposal_of(e.smaller, "planned memory: training::StaticStep");
@@ -359,7 +358,7 @@ TEST_CASE("a static step is proposed with what its memory plan saves, and gradie
   CHECK(smaller->bytes == saved);
   const Explanation::Proposal* const faster = proposal_of(e.faster, "no work between kernels: training::StaticStep");
   REQUIRE(faster);
-  CHECK(faster->seconds > 0.005);
+  CHECK(faster->seconds == Approx(0.010));
   CHECK(e.notes.empty());
   CHECK(x.grad().equal(full({256}, 9.0)));
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <regex>
 #include <set>
 #include <thread>
@@ -16,9 +17,11 @@
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/explain/explain_parts.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/inspect/stepped_clock.h>
 
 using namespace gradus;
 using test::contains;
+using test::SteppedClock;
 using training::ExplainOptions;
 using training::Explanation;
 
@@ -56,8 +59,6 @@ class SleepyBackend final : public BackendInterceptor<SleepyBackend> {
     (backend("openmp").*method)(arguments...);
   }
 };
-
-void sleep_for_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 /// The first call of this operator.
 size_t number_of(const Explanation& explanation, const std::string& op) {
@@ -265,15 +266,16 @@ TEST_CASE("explain has the times of the fastest steps, and the figures of the in
   const Tensor x = ones({4, 3});
   const View view = x.array();
   int run = 0;
+  std::optional<SteppedClock> clock;  // from the first step on, because the roofline is measured before it
   const auto step = [&] {
-    ++run;
+    if (++run == 1) clock.emplace();
     const bool is_fast = run == 8 || run == 11;  // a timed step without observers, and one with them
     {
       const EventScope composite("composite", "test", "calls_part", {});
       const EventScope part("part", "test", "sleeps", {&view, &view}, 1000, "because");
-      sleep_for_ms(is_fast ? 10 : 60);
+      SteppedClock::pass(is_fast ? 10 : 60);
     }
-    sleep_for_ms(5);
+    SteppedClock::pass(5);
   };
   const Explanation explanation = explain(step, ExplainOptions().warm_up(1).steps(4).proposals(false));
   CHECK(run == 13);
@@ -287,10 +289,11 @@ TEST_CASE("explain has the times of the fastest steps, and the figures of the in
   CHECK(kernel.flops == 1000);
   CHECK(kernel.call == 0);
   CHECK(kernel.op.empty());
-  CHECK((kernel.seconds >= 0.010 && kernel.seconds < 0.060));
+  CHECK(kernel.seconds == Approx(0.010));
+  CHECK(kernel.roofline > 0);
   CHECK(kernel.roofline == Approx(explanation.roofline.seconds_at_least(96, 1000) / kernel.seconds));
-  CHECK((explanation.step_seconds >= 0.015 && explanation.step_seconds < 0.060));
-  CHECK((explanation.between_seconds >= 0.005 && explanation.between_seconds < 0.015));
+  CHECK(explanation.step_seconds == Approx(0.015));
+  CHECK(explanation.between_seconds == Approx(0.005));
   CHECK(explanation.calls.empty());
   CHECK(explanation.notes.empty());
 }
@@ -298,10 +301,12 @@ TEST_CASE("explain has the times of the fastest steps, and the figures of the in
 TEST_CASE("explain says that steps differ, and has the times of a watched one", "[explain]") {
   for (const bool by_name : {true, false}) {
     int run = 0;
+    std::optional<SteppedClock> clock;
     const auto step = [&] {
+      if (run == 0) clock.emplace();
       {
         const EventScope kernel(by_name && run % 2 == 0 ? "even" : "odd", "test", "sleeps", {});
-        sleep_for_ms(run > 4 ? 20 : 2);
+        SteppedClock::pass(run > 4 ? 20 : 2);
       }
       if (!by_name && run % 2 == 0) const EventScope second("second", "test", "none", {});
       ++run;
@@ -310,7 +315,7 @@ TEST_CASE("explain says that steps differ, and has the times of a watched one", 
     REQUIRE(explanation.notes.size() == 1);
     CHECK(explanation.notes[0] == "steps differ: the times of kernels are those of one step");
     CHECK(explanation.kernels.at(0).name == "odd");
-    CHECK((explanation.kernels[0].seconds >= 0.002 && explanation.kernels[0].seconds < 0.020));
+    CHECK(explanation.kernels[0].seconds == Approx(0.002));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <gradus/core/op_lists.h>
+#include <gradus/core/ops/ops.h>
 #include <gradus/tests/backends/openmp_compare.h>
 
 using namespace gradus;

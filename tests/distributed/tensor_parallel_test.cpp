@@ -447,6 +447,13 @@ TEST_CASE("sharded modules: a group and parameters are needed to clip, save and 
       CHECK_THROWS_WITH(call(*empty, group), contains(context) && contains(" has no parameters"));
     CHECK_NOTHROW(call(*net, group));  // without gradients, and then what was saved
   }
+  const nn::Linear one(nn::LinearOptions(2, 3).bias(false));  // a single parameter
+  const Tensor before = one->weight.detach().clone();
+  for (const auto& [name, call] : calls) {
+    CAPTURE(name);
+    CHECK_NOTHROW(call(*one, group));
+  }
+  CHECK(one->weight.equal(before));
 }
 
 TEST_CASE("tensor_parallel: strict sums have the same bits on every transport", "[tensor_parallel]") {

@@ -438,6 +438,18 @@ TEST_CASE("copies between devices convert types, and read and write elements in 
   }
 }
 
+TEST_CASE("a number on the host is either operand of a tensor on another device") {
+  if (!other_backend()) return;
+  const Tensor x = tensor({1.0f, 4.0f}).to(kOther), counts = tensor({1, 4}).to(kOther), number = full({}, 2.5);
+  CHECK((number - x).cpu().equal(tensor({1.5f, -1.5f})));
+  CHECK((x - number).cpu().equal(tensor({-1.5f, 1.5f})));
+  CHECK((number / x).cpu().equal(tensor({2.5f, 0.625f})));
+  CHECK((number > x).cpu().equal(tensor({true, false})));
+  CHECK((number - counts).cpu().equal(tensor({1.5f, -1.5f})));  // the type is that of a promotion
+  CHECK((counts - number).cpu().equal(tensor({-1.5f, 1.5f})));
+  CHECK((number - x).device() == kOther);
+}
+
 TEST_CASE("a recorded step on another device detects autocast for it") {
   if (!other_backend()) return;
   nn::Linear layer(4, 4);

@@ -212,6 +212,20 @@ TEST_CASE("a function that behaves differently the second time is an error", "[c
   }
 }
 
+TEST_CASE("a recomputation in a capture draws the same numbers, and leaves the capture's count of draws",
+          "[checkpoint]") {
+  const Tensor x = full({64}, 2.0).requires_grad_();
+  Generator::begin_capture(nullptr);
+  const Tensor y = checkpoint([](const Tensor& t) { return dropout(t * t, 0.5); }, x);
+  rand({1});
+  CHECK(draw_position() == 2);
+  y.sum().backward();
+  CHECK(draw_position() == 2);
+  rand({1});
+  CHECK(Generator::end_capture() == 3);
+  CHECK(x.grad().equal(y.detach()));  // 2 x where an element was kept, times 2
+}
+
 TEST_CASE("what is saved goes to the keeper of its tensor, else to that of the thread, if they take it",
           "[checkpoint]") {
   const Tensor x = full({3}, 2.0).requires_grad_(), w = full({3}, 5.0).requires_grad_();

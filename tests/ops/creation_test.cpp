@@ -171,7 +171,9 @@ TEST_CASE("sequences begin and end where they should") {
     CHECK(lower.equal(all.tril(offset).nonzero().t()));
     CHECK(upper.equal(all.triu(offset).nonzero().t()));
   }
-  CHECK(tril_indices(0, 4).sizes() == Shape{2, 0});
+  for (const Tensor& indices : {tril_indices(0, 4), tril_indices(4, 0), triu_indices(0, 4), triu_indices(4, 0)})
+    CHECK(indices.sizes() == Shape{2, 0});
+  CHECK_THROWS_AS(tril_indices(2, -1), ValueError);
   CHECK(tril_indices(2, 2, 0, kInt).dtype() == kInt);
   CHECK_THROWS_AS(tril_indices(-1, 2), ValueError);
   CHECK_THROWS_AS(triu_indices(2, -1), ValueError);

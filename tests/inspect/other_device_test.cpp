@@ -1,5 +1,5 @@
-// explain() and record_lab() on a device other than the CPU. The device is a fake one, with the host's memory and naive's
-// kernels. Its clock stands still, so that the measured times are 0.
+// explain() and record_lab() on a device other than the CPU. The device is a fake one, with the host's memory and the
+// kernels of naive. Its clock stands still, so that the measured times are 0.
 #include <map>
 
 #include <gradus/core/backend_interceptor.h>

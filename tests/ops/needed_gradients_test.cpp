@@ -155,7 +155,8 @@ Tensor second_derivative(const OpCase& op_case, const TensorList& inputs) {
       const Tensor v =
           op_cases::make_like(gradients[i], op_case.name + "/v" + std::to_string(10 * static_cast<size_t>(order) + i));
       if (order == 2) sum = sum + (gradients[i] * v).sum();
-      else if (gradients[i].requires_grad()) next.push_back(gradients[i]), directions.push_back(v);
+      else if (gradients[i].requires_grad())  // squares, so that what arrives at the nodes of the gradients varies
+        next.push_back(gradients[i] + gradients[i].square()), directions.push_back(v);
     }
     if (next.empty()) break;
     tracked = next, dy = directions;

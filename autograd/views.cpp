@@ -74,7 +74,10 @@ struct CopySlices final : Node {
     for (size_t i = 1; i < gradients.size(); ++i) result.push_back(gradients[i]);
     return result;
   }
-  void release_saved() override { write->release_saved(); }
+  void release_saved() override {
+    // A second derivative may have its own edges to the operator, which then runs after this node in the same pass.
+    if (write->use_count() == 1) write->release_saved();
+  }
 };
 
 // Makes `node` the history of `self`.

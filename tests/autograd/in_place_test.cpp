@@ -286,6 +286,12 @@ TEST_CASE("results that were written into views have the second derivatives of r
       return autograd::grad({first.sum()}, {x})[0];
     };
     CHECK(second(true).equal(second(false)));
+    const auto used_twice = [write](const TensorList& x) {
+      const Tensor y = x[0] * x[1], part = y.slice(0, 1, 3);
+      (part.*write)(Loc{});
+      return TensorList{y, part * part};
+    };
+    CHECK(autograd::gradgradcheck(used_twice, {leaf({0.5, -1, 2, 0.3}), leaf({1, 2, -0.5, -1})}));
   }
 }
 

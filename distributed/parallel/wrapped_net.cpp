@@ -41,8 +41,7 @@ std::string difference(const Net& first, const Net& other, int rank) {
   std::string kind = "parameter";
   std::vector<std::string> a = lines_of(first, "parameter "), b = lines_of(other, "parameter ");
   if (a == b) kind = "buffer", a = lines_of(first, "buffer "), b = lines_of(other, "buffer ");
-  size_t at = 0;
-  while (at < std::min(a.size(), b.size()) && a[at] == b[at]) ++at;
+  const auto at = static_cast<size_t>(std::ranges::mismatch(a, b).in1 - a.begin());
   const std::string in_a = at < a.size() ? a[at] : "none", in_b = at < b.size() ? b[at] : "none";
   gradus::detail::Message text;
   if (a.size() == b.size())

@@ -417,7 +417,9 @@ TEST_CASE("tensor_parallel: layers say which of their tensors are divided, and h
   CHECK(text_of(*nn::ColumnParallelLinear(column, group)) == "weight 1 x 8 by 2 along 0, bias 1 x 8 by 2 along 0, ");
   CHECK(text_of(*nn::ColumnParallelLinear(nn::ColumnParallelLinearOptions(column).bias(false), group)) ==
         "weight 1 x 8 by 2 along 0, ");
-  CHECK(text_of(*nn::RowParallelLinear(nn::RowParallelLinearOptions(8, 4), group)) == "weight 1 x 8 by 2 along 1, ");
+  for (const int64_t out : {1, 4})
+    CHECK(text_of(*nn::RowParallelLinear(nn::RowParallelLinearOptions(8, out), group)) ==
+          "weight 1 x 8 by 2 along 1, ");
   CHECK(text_of(*nn::VocabParallelEmbedding(nn::VocabParallelEmbeddingOptions(12, 5), group)) ==
         "weight 1 x 12 by 3 along 0, ");
   const auto attention = nn::ParallelSelfAttentionOptions(16, 8);

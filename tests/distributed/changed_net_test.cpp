@@ -104,6 +104,16 @@ TEST_CASE("ddp: a change of the net after construction is an error that names it
       "the buffer 'more' was added after the DistributedDataParallel was made");
 }
 
+TEST_CASE("ddp: a change is noticed although only parts of the net are called", "[changed_net]") {
+  const auto by_parts = [](const Watched& net, ProcessGroup& group) -> std::function<void()> {
+    const auto ddp = std::make_shared<DistributedDataParallel>(net, shared(group));
+    return [ddp, net] { net->head(net->norm(net->body(randn({5, 3})))).sum().backward(); };
+  };
+  expect_error(
+      by_parts, [](WatchedImpl& net) { net.register_parameter("more", ones({1})); },
+      "the parameter 'more' was added after the DistributedDataParallel was made");
+}
+
 TEST_CASE("ddp: a change on one rank ends the group on all ranks", "[changed_net]") {
   const auto results = run_ranks("tcp", 2, [&](ProcessGroup& group) {
     const Watched net;

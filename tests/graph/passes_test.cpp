@@ -74,6 +74,13 @@ TEST_CASE("element-wise results overwrite an operand that is not read later", "[
   CHECK(y.equal((expected > 1).to(kFloat).reshape({64}) + x));
 }
 
+TEST_CASE("the results of other calls do not overwrite an operand", "[graph_passes]") {
+  const Tensor x = rand({8, 8}), w = rand({8, 8}), y = empty({8, 8});
+  graph::Graph graph = graph_of([&] { y.copy_(matmul(x + 1, w).softmax(1).cumsum(0)); });
+  graph::work_in_place(graph);
+  CHECK(graph::plan_memory(graph).bytes == 2 * 256);  // each call reads one result and writes another one
+}
+
 TEST_CASE("chains of element-wise calls run block by block, with identical results", "[graph_passes]") {
   for (const char* backend : {"openmp", "naive"})
     for (const DType dtype : {kFloat, kDouble, kBFloat16}) {

@@ -3,6 +3,7 @@
 #include <gradus/core/runtime/runtime.h>
 #include <gradus/gradus.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/inspect/stepped_clock.h>
 #include <gradus/tests/temporary_directory.h>
 
 #include <cmath>
@@ -387,6 +388,21 @@ TEST_CASE("the table of a profile has the figures of its rows", "[profiler]") {
   std::string word;
   first >> word;
   near(word, seconds, 5.1e-4);
+}
+
+TEST_CASE("events that take no time have no rates and no shares", "[profiler]") {
+  const test::SteppedClock clock;
+  Profiler profiler;
+  const Tensor x = ones({4});
+  {
+    const View read = x.array();
+    const EventScope outer("outer"), kernel("k", "made", "loops", {&read}, 100);
+  }
+  profiler.stop();
+  CHECK(profiler.kernels().at(0).bytes == 16);
+  const std::string table = profiler.table();
+  CHECK(table.find("inf") == std::string::npos);
+  CHECK(table.find("nan") == std::string::npos);
 }
 
 TEST_CASE("a trace has the figures of events, and as many as fit", "[profiler]") {

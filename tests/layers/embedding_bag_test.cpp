@@ -280,7 +280,8 @@ TEST_CASE("embedding_bag: invalid offsets are errors") {
   const auto with = [&](const Tensor& offsets, bool last = false) {
     return F::embedding_bag(indices, weight, F::EmbeddingBagFuncOptions().offsets(offsets).include_last_offset(last));
   };
-  CHECK_THROWS_WITH(with(tensor({1, 2})), test::contains("the first bag begins at 0, not at 1"));
+  for (const Tensor& offsets : {tensor({1}), tensor({1, 2})})
+    CHECK_THROWS_WITH(with(offsets), test::contains("the first bag begins at 0, not at 1"));
   CHECK_THROWS_AS(with(tensor({0, 2, 1})), IndexError);
   CHECK_THROWS_AS(with(tensor({0, 4})), IndexError);
   CHECK_THROWS_AS(with(tensor({0, 4}), true), IndexError);

@@ -313,6 +313,9 @@ TEST_CASE("elements are repeated, reversed, shifted and cut off") {
       "repeat_interleave once", {2, 3}, [](X x) { return x.repeat_interleave(1, 0); }, {2, 3},
       [](Index i) { return i; });
   check(
+      "repeat_interleave a number", {}, [](X x) { return x.repeat_interleave(3, 0); }, {3},
+      [](Index) { return Index{}; });
+  check(
       "flip", shape,
       [](X x) {
         return x.flip({0, 2});

@@ -271,25 +271,36 @@ TEST_CASE("elastic training: after any two crashes it has the right results or s
   CHECK(schedules > 10'000 / parts);
 }
 
+namespace {
+
+/// A job of workers that run in a simulation.
+struct SimulatedJob {
+  Simulation simulation{{}};
+  std::shared_ptr<StoreTable> table = std::make_shared<StoreTable>(StoreLimits{});
+  Worlds worlds;
+
+  explicit SimulatedJob(const Members& members) { table->set("members/0", members.str()); }
+  ElasticPlace place(int worker) { return place_of(worker, simulation, table, worlds); }
+};
+
+}  // namespace
+
 TEST_CASE("elastic training: a worker whose update failed takes its state from another", "[elastic]") {
   const unsigned failing = GENERATE(1u, 2u, 3u);  // the workers whose update of the last step fails, as bits
-  Simulation simulation({});
-  const auto table = std::make_shared<StoreTable>(StoreLimits{});
-  Worlds worlds;
-  table->set("members/0", Members::first(2, 0, 1).str());
+  SimulatedJob job(Members::first(2, 0, 1));
   std::vector<std::string> ends(2);
-  simulation.run(
+  job.simulation.run(
       2,
       [&](int worker) {
         bool fails = failing >> worker & 1;
         const auto once = [&](int64_t step) { return step == kJobSteps - 1 && std::exchange(fails, false); };
-        ends[static_cast<size_t>(worker)] = train_elastic(place_of(worker, simulation, table, worlds), worker, once);
+        ends[static_cast<size_t>(worker)] = train_elastic(job.place(worker), worker, once);
       },
       [](int) {});
   for (const int worker : {0, 1}) {
     CAPTURE(worker);
     CHECK(ends[static_cast<size_t>(worker)] == (failing == 3 ? "" : "trained"));
-    CHECK_THAT(simulation.error(worker), contains(failing == 3 ? "no remaining worker has the state" : ""));
+    CHECK_THAT(job.simulation.error(worker), contains(failing == 3 ? "no remaining worker has the state" : ""));
   }
 }
 
@@ -340,12 +351,9 @@ TEST_CASE("elastic training: a worker gets its rank once, and a group after each
 }
 
 TEST_CASE("elastic training: a state that was copied counts, although its group failed afterwards", "[elastic]") {
-  Simulation simulation({});
-  const auto table = std::make_shared<StoreTable>(StoreLimits{});
-  Worlds worlds;
-  table->set("members/0", Members::first(2, 0, 1).str());
+  SimulatedJob job(Members::first(2, 0, 1));
   std::vector<std::string> ends(2);
-  simulation.run(
+  job.simulation.run(
       2,
       [&](int worker) {
         bool fails = worker == 1;
@@ -355,12 +363,13 @@ TEST_CASE("elastic training: a state that was copied counts, although its group 
           if (++groups == 2 && worker == 0) throw std::runtime_error("lost with the only other state");
         };
         const auto once = [&](int64_t step) { return step == kJobSteps - 1 && std::exchange(fails, false); };
-        ends[static_cast<size_t>(worker)] =
-            train_elastic(place_of(worker, simulation, table, worlds), worker, once, options);
+        ends[static_cast<size_t>(worker)] = train_elastic(job.place(worker), worker, once, options);
       },
-      [&](int worker) { Membership(std::make_shared<SimulatedStore>(simulation, table)).remove(worker, "crashed"); });
-  CHECK(simulation.error(0) == "lost with the only other state");
-  CHECK(simulation.error(1) == "");
+      [&](int worker) {
+        Membership(std::make_shared<SimulatedStore>(job.simulation, job.table)).remove(worker, "crashed");
+      });
+  CHECK(job.simulation.error(0) == "lost with the only other state");
+  CHECK(job.simulation.error(1) == "");
   CHECK(ends[1] == "trained");
 }
 
@@ -368,19 +377,16 @@ TEST_CASE("elastic training: a step may fail three times in a row although all w
   const auto [first, second, expected] = GENERATE(table<int, int, std::string>(
       {{0, 0, ""}, {3, 0, ""}, {3, 3, ""}, {4, 0, "step 0 failed 4 times"}, {3, 4, "step 1 failed 4 times"}}));
   CAPTURE(first, second);
-  Simulation simulation({});
-  const auto table = std::make_shared<StoreTable>(StoreLimits{});
-  Worlds worlds;
-  table->set("members/0", Members::first(1, 0, 1).str());
+  SimulatedJob job(Members::first(1, 0, 1));
   int failures[] = {first, second};
   std::vector<int64_t> computed, updated;
   int groups = 0;
-  simulation.run(
+  job.simulation.run(
       1,
       [&](int worker) {
         ElasticOptions options;
         options.on_group = [&](const GroupPtr&) { ++groups; };
-        ElasticTraining training(options, place_of(worker, simulation, table, worlds));
+        ElasticTraining training(options, job.place(worker));
         const auto compute = [&](int64_t step) {
           computed.push_back(step);
           if (failures[step]-- > 0) training.group()->abort("bad luck");
@@ -389,13 +395,14 @@ TEST_CASE("elastic training: a step may fail three times in a row although all w
       },
       [](int) {});
   if (expected.empty()) {
-    CHECK(simulation.error(0) == "");
+    CHECK(job.simulation.error(0) == "");
     CHECK(updated == std::vector<int64_t>{0, 1});
     CHECK(computed.size() == static_cast<size_t>(first + second + 2));
     CHECK(groups == first + second + 1);
   } else {
-    CHECK_THAT(simulation.error(0), contains("[ElasticTraining] " + expected + " although all workers are alive: ") &&
-                                        contains("rank 0 ended the group: bad luck"));
+    CHECK_THAT(job.simulation.error(0),
+               contains("[ElasticTraining] " + expected + " although all workers are alive: ") &&
+                   contains("rank 0 ended the group: bad luck"));
     CHECK(groups == first + second);
   }
 }

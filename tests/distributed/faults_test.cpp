@@ -26,10 +26,6 @@ void communicate_without_end(ProcessGroup& group, Store& store) {
   }
 }
 
-void wait_until_running(Store& store, int ranks) {
-  while (store.add("running", 0) < ranks) std::this_thread::sleep_for(Milliseconds(1));
-}
-
 }  // namespace
 
 TEST_CASE("a rank that is killed in a collective is named by all survivors within a second", "[faults][processes]") {
@@ -39,7 +35,7 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
   const std::chrono::microseconds delay(philox(point, static_cast<uint64_t>(ranks), 0).word[0] % 12'000);
   CAPTURE(kind, ranks, victim, delay.count());
   Processes processes(kind, ranks, Milliseconds(30'000), communicate_without_end);
-  wait_until_running(processes.store(), ranks);
+  processes.wait_until_running();
   std::this_thread::sleep_for(delay);
   const auto begin = steady_clock::now();
   processes.signal(victim, SIGKILL);
@@ -53,23 +49,30 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
   CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
 }
 
+TEST_CASE("a test does not wait for ranks that ended before they ran", "[faults][processes]") {
+  Processes processes("tcp", 2, Milliseconds(30'000),
+                      [](ProcessGroup&, Store&) { throw std::runtime_error("no work"); });
+  CHECK_THROWS_WITH(processes.wait_until_running(),
+                    contains("a rank ended before all ranks ran") && contains("no work"));
+}
+
 TEST_CASE("a rank that is stopped past the deadline is named, and awaited if it continues before",
           "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   CAPTURE(kind);
   constexpr int kRanks = 3, kVictim = 1;
   SECTION("past the deadline") {
-    Processes processes(kind, kRanks, Milliseconds(400), communicate_without_end);
-    wait_until_running(processes.store(), kRanks);
+    Processes processes(kind, kRanks, Milliseconds(2000), communicate_without_end);
+    processes.wait_until_running();
     const auto begin = steady_clock::now();
     processes.signal(kVictim, SIGSTOP);
     for (int rank : {0, 2}) {
       const RankResult result = processes.result(rank);
       CHECK(result.status.failure == CommFailure::timeout);
       CHECK(result.status.rank == kVictim);
-      CHECK_THAT(result.error, contains("waited 400 ms for rank 1"));
+      CHECK_THAT(result.error, contains("waited 2000 ms for rank 1"));
     }
-    CHECK(steady_clock::now() - begin < std::chrono::milliseconds(400 + 1000));
+    CHECK(steady_clock::now() - begin < std::chrono::milliseconds(2000 + 1000));
   }
   SECTION("for a while") {
     Processes processes(kind, kRanks, Milliseconds(20'000), [](ProcessGroup& group, Store& store) {
@@ -80,7 +83,7 @@ TEST_CASE("a rank that is stopped past the deadline is named, and awaited if it 
       }
       if (x.data<float>()[49'999] != 1.0f) throw CollectiveError({CommFailure::aborted, 0, "a wrong sum"});
     });
-    wait_until_running(processes.store(), kRanks);
+    processes.wait_until_running();
     processes.signal(kVictim, SIGSTOP);
     std::this_thread::sleep_for(Milliseconds(300));
     processes.signal(kVictim, SIGCONT);

@@ -104,6 +104,19 @@ class Processes {
     }
   }
   dist::Store& store() { return *store_; }
+  /// Waits until each rank has added 1 to "running" in the store. Throws if a rank ends before.
+  void wait_until_running() {
+    const auto all_run = [&] { return store_->add("running", 0) == static_cast<int64_t>(pids_.size()); };
+    while (!all_run()) {
+      for (size_t rank = 0; rank < pids_.size(); ++rank) {
+        siginfo_t ended = {};
+        waitid(P_PID, static_cast<id_t>(pids_[rank]), &ended, WEXITED | WNOHANG | WNOWAIT);
+        if (ended.si_pid != 0 && !all_run())
+          throw std::runtime_error("a rank ended before all ranks ran: " + result(static_cast<int>(rank)).error);
+      }
+      std::this_thread::sleep_for(dist::Milliseconds(1));
+    }
+  }
   void signal(int rank, int number) const { kill(pids_[static_cast<size_t>(rank)], number); }
   /// How the body of a rank ended.
   [[nodiscard]] RankResult result(int rank) {

@@ -83,7 +83,7 @@ TEST_CASE("sharding: a rank that is killed in a step is named by all survivors, 
       throw;
     }
   });
-  while (processes.store().add("running", 0) < 3) std::this_thread::yield();
+  processes.wait_until_running();
   std::this_thread::sleep_for(std::chrono::microseconds(philox(static_cast<uint64_t>(victim), 7, 0).word[0] % 5000));
   processes.signal(victim, SIGKILL);
   for (int rank = 0; rank < 3; ++rank) {

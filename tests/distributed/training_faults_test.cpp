@@ -28,10 +28,6 @@ auto train_and_save(const std::string& path) {
   };
 }
 
-void wait_until_running(Store& store, int ranks) {
-  while (store.add("running", 0) < ranks) std::this_thread::sleep_for(Milliseconds(1));
-}
-
 /// Whether the checkpoint is complete, some steps old and finite.
 bool is_intact(const std::string& path) {
   Net net;
@@ -54,7 +50,7 @@ TEST_CASE("training: a rank that is killed is named by all survivors, and the ch
   const TemporaryDirectory folder;
   const std::string path = folder.file("run.safetensors");
   Processes processes(kind, ranks, Milliseconds(30'000), train_and_save(path));
-  wait_until_running(processes.store(), ranks);
+  processes.wait_until_running();
   std::this_thread::sleep_for(delay);
   const auto begin = steady_clock::now();
   processes.signal(victim, SIGKILL);
@@ -74,14 +70,14 @@ TEST_CASE("training: a rank that is stopped past the deadline is named", "[fault
   CAPTURE(kind);
   const TemporaryDirectory folder;
   const std::string path = folder.file("run.safetensors");
-  Processes processes(kind, 3, Milliseconds(500), train_and_save(path));
-  wait_until_running(processes.store(), 3);
+  Processes processes(kind, 3, Milliseconds(2000), train_and_save(path));
+  processes.wait_until_running();
   processes.signal(1, SIGSTOP);
   for (const int rank : {0, 2}) {
     const RankResult result = processes.result(rank);
     CHECK(result.status.failure == CommFailure::timeout);
     CHECK(result.status.rank == 1);
-    CHECK_THAT(result.error, contains("waited 500 ms for rank 1"));
+    CHECK_THAT(result.error, contains("waited 2000 ms for rank 1"));
   }
   CHECK(is_intact(path));
 }

@@ -322,7 +322,7 @@ TEST_CASE("half gradients of matrix products that are summed over batches are ro
   }
 }
 
-TEST_CASE("einsum rounds results and gradients of half types once, even if an operand has labels of its own") {
+TEST_CASE("einsum rounds results and gradients of half types once, also if only one operand has a label") {
   const std::map<char, int64_t> sizes = {{'i', 16}, {'j', 12}, {'k', 5}, {'l', 14}};
   for (const std::string equation :
        {"ij,jk->ik", "jk,ijl->k", "ijl,jk->k", "ij,jk->k", "jk,ij->k", "ij,kj->i", "kj,ij->i", "i,i->", "ijl->j",

@@ -128,7 +128,7 @@ int main(int argc, char** argv) {
   settings.variants.add_options(program);
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
-  program.flag("--timed", settings.timed, "choose cuDNN's engines by timing them");
+  program.flag("--timed", settings.timed, "choose convolutions by time: cudnn::set_benchmark()");
   program.flag("--small", settings.small, "let cuDNN also run small convolutions");
   program.flag("--step-only", settings.step_only, "do not time the parts of a step");
   return program.run(argc, argv, [&] {

@@ -161,7 +161,8 @@ void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto is_for_library = [&] {
     const cuda_detail::ConvProblem problem =
         cuda_detail::conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
-    return cuda_detail::select(problem, conv_family()).algorithm->is_library;
+    const cuda_detail::ConvOperands call = {*this, "conv2d_backward_weight", problem, args.x, args.dw, {}, args.dy};
+    return cuda_detail::choice_for(call, conv_family()).algorithm->is_library;
   };
   if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);

@@ -48,24 +48,6 @@ std::vector<Descriptor> engines_for(const ConvGraph& graph, cudnnBackendHeurMode
                           heuristics.count_parts(CUDNN_ATTR_ENGINEHEUR_RESULTS));
 }
 
-// Runs the engine four times. Returns the milliseconds of the fastest of the last three runs, or infinity if the engine
-// fails, for example for lack of memory.
-double time_of(const Engine& engine, const EngineRequest& problem, const EngineOperands& operands) try {
-  DeviceRuntime& cuda = runtime(DeviceType::cuda);
-  const Stream stream = cuda.current_stream(problem.device);
-  const auto before = cuda.new_event(true), after = cuda.new_event(true);
-  engine.run(operands);
-  double fastest = std::numeric_limits<double>::infinity();
-  for (int i = 0; i < 3; ++i) {
-    before->record(stream);
-    engine.run(operands);
-    after->record(stream);
-    after->synchronize();
-    fastest = std::min(fastest, after->elapsed_ms(*before));
-  }
-  return fastest;
-} catch (const Error&) { return std::numeric_limits<double>::infinity(); }
-
 // The first allowed engine that supports the problem or, if problem.timed is set, the fastest of the first kMostTimed.
 // cuDNN's heuristic mode B is tried before mode A, because it finds faster engines for wgrad and equally fast engines
 // for fprop and dgrad.
@@ -83,7 +65,7 @@ std::unique_ptr<Engine> choose_engine(const EngineRequest& problem, const Engine
       auto engine = std::make_unique<Engine>(problem, graph, std::move(config), handle);
       if (!engine->supported()) continue;
       if (!problem.timed) return engine;
-      const double time = time_of(*engine, problem, operands);
+      const double time = cuda_detail::fastest_ms(problem.device, [&] { return engine->run(operands), true; });
       if (time < best_time) best_time = time, best = std::move(engine);
       if (++timed == kMostTimed) return best;
     }

@@ -12,6 +12,7 @@
 #include <gradus/benchmarks/common/program.h>
 #include <gradus/benchmarks/common/timed_step.h>
 #include <gradus/benchmarks/zoo/zoo.h>
+#include <gradus/core/runtime/cuda.h>
 
 namespace {
 
@@ -31,7 +32,7 @@ struct Settings {
   benchmarks::StepVariants variants;
   int64_t batch = 0;
   double seconds = 1.0;
-  bool list = false;
+  bool list = false, timed = false;
 };
 
 std::vector<Entry> chosen_entries(const Names& names) {
@@ -179,10 +180,12 @@ int main(int argc, char** argv) {
   program.option("--device", settings.device, "cpu or cuda");
   program.option("--backend", settings.backend, "naive, openmp, cuda, cudnn; default: the device's best");
   settings.variants.add_options(program);
+  program.flag("--timed", settings.timed, "choose convolutions by time: cudnn::set_benchmark()");
   program.option("--seconds", settings.seconds, "time per measurement");
   program.json_option();
   return program.run(argc, argv, [&] {
     if (!settings.backend.empty()) set_backend(settings.backend);
+    cudnn::set_benchmark(settings.timed);
     for (const Entry& entry : chosen_entries(settings.nets)) {
       if (settings.list) list(entry, settings);
       else if (!settings.parity.empty()) compute_for_parity(entry, settings);

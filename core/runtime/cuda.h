@@ -140,9 +140,9 @@ inline void set_allow_tf32(bool allow) { options_detail::cudnn_tf32 = allow; }
 inline bool deterministic() { return options_detail::deterministic; }
 inline void set_deterministic(bool only) { options_detail::deterministic = only; }
 
-/// Whether the first call with new shapes or options times the engines that cuDNN's heuristics rank highest and keeps
-/// the fastest, instead of the first one that can run. False by default. The choice, and with it the last bits of
-/// results, may then differ from run to run.
+/// Whether the first convolution with new shapes or options times the four algorithms with the lowest estimates, and
+/// the engines that cuDNN's heuristics rank highest, and keeps the fastest. False by default. The choice, and with it
+/// the last bits of results, may then differ from run to run. A captured call times nothing, so run a step before.
 inline bool benchmark() { return options_detail::benchmark; }
 inline void set_benchmark(bool time) { options_detail::benchmark = time; }
 

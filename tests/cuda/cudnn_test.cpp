@@ -1,5 +1,8 @@
 // The backend "cudnn": which backend computes which convolution, the switches, and capture. The tests of all backends
 // cover the results in general.
+#include <functional>
+#include <set>
+
 #include <gradus/core/kernel_choice.h>
 #include <gradus/core/ops/ops.h>
 #include <gradus/core/runtime/cuda.h>
@@ -152,6 +155,35 @@ TEST_CASE("engines chosen by timing, non-deterministic ones and those without sc
   SECTION("timed") { cudnn::set_benchmark(true), check(), check(); }
   SECTION("non-deterministic") { cudnn::set_deterministic(false), check(); }
   SECTION("no scratch memory") { cudnn::set_workspace_limit(0), check(); }
+}
+
+TEST_CASE("with benchmark() the first convolution of its shape runs several algorithms, and later ones the fastest") {
+  if (no_cudnn()) return;
+  const CudnnSwitches restored;
+  cudnn::set_benchmark(true), cudnn::set_small_convolutions(false);
+  for (const std::string name : {"cuda", "cudnn"}) {
+    const BackendGuard guard(name);
+    const auto algorithms_of = [&](const auto& convolve) {
+      const Kernels kernels;
+      convolve();
+      return kernels.algorithms_of("conv2d");
+    };
+    const Tensor x = image_of({9, 40, 22, 22}), w = image_of({56, 40, 3, 3}), dy = image_of({9, 56, 22, 22});
+    const std::function<void()> passes[] = {
+        [&] { conv2d(x, w, {}, 1, 1); }, [&] { autograd::grad({conv2d(x.requires_grad_(), w, {}, 1, 1)}, {x}, {dy}); },
+        [&] { autograd::grad({conv2d(x, w.requires_grad_(), {}, 1, 1)}, {w}, {dy}); }};
+    for (const auto& pass : passes) {
+      const std::vector<std::string> first = algorithms_of(pass), later = algorithms_of(pass);
+      const std::set<std::string> timed(first.begin(), first.end());
+      INFO(name << ": " << first.size() << " kernels of " << timed.size() << " algorithms first");
+      CHECK(timed.size() > 1);
+      CHECK(first.size() > 10 * later.size());
+      for (const std::string& each : later) CHECK(timed.count(each) == 1);
+      CHECK(algorithms_of(pass) == later);
+      cuda::Graph graph;
+      CHECK(algorithms_of([&] { graph.capture(pass); }) == later);
+    }
+  }
 }
 
 TEST_CASE("a captured convolution is replayed, also where its engine would have been timed") {

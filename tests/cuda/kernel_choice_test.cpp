@@ -84,6 +84,86 @@ TEST_CASE("the estimates of kernels on CUDA choose well on other problems") {
                                 {"cuda_recurrent", 200, 0.005, 0.35}});
 }
 
+TEST_CASE("one of the convolutions that benchmark() times is hardly slower than the fastest of all") {
+  for (const char* path : {kMeasurements, kOtherProblems}) {
+    tune::Regret regret;
+    for (const tune::Measurement& each : measurements(path)) {
+      if (each.family != "cuda_conv2d") continue;
+      std::map<std::string, double> estimates = each.us;  // positive, so that the choice has the lowest one
+      estimates.at(tune::conv2d_by_time(each)) = 0;
+      regret.add(each, estimates);
+    }
+    INFO(path << ", worst: " << regret.worst_problems(5));
+    CHECK(regret.problems.size() >= 1800);
+    CHECK(regret.mean <= 0.0005);
+    CHECK(regret.worst <= 0.05);
+  }
+}
+
+TEST_CASE("a choice by time is that of a few promising algorithms, which select() repeats") {
+  const ConvFamily& family = cudnn_detail::conv_family();
+  ConvProblem problem;
+  static int64_t images = 32;  // choices by time stay, so each section has a problem of its own
+  const Shape shape = {++images, 64, 14, 14};
+  problem.x = problem.y = ConvOperand(shape, contiguous_strides(shape));
+  problem.w = ConvOperand({64, 64, 3, 3}, {576, 9, 3, 1});
+  problem.geometry = {{1, 1}, {1, 1}};
+  const std::string by_estimate = select(problem, family).algorithm->name;
+  std::vector<std::string> timed;
+  // The later an algorithm is timed, the faster it is.
+  const auto time_of = [&](const ConvChoice& choice) {
+    timed.push_back(choice.algorithm->name);
+    return 10.0 - static_cast<double>(timed.size());
+  };
+  problem.switches.timed = true;
+  CHECK(is_untimed(problem, family));
+  CHECK(select(problem, family).algorithm->name == by_estimate);
+
+  const std::string fastest = select_by_time(problem, family, time_of).algorithm->name;
+  INFO(by_estimate << ", then " << fastest);
+  CHECK((timed.size() > 1 && timed.size() <= 4));
+  CHECK(timed.front() == by_estimate);
+  CHECK(timed.back() == fastest);
+  CHECK_FALSE(is_untimed(problem, family));
+  CHECK(select(problem, family).algorithm->name == fastest);
+  CHECK(select(problem, family, 1u << select(problem, family).index).algorithm->name == by_estimate);
+
+  SECTION("other problems, families and users that do not ask for times are chosen by estimate") {
+    CHECK(is_untimed(problem, conv_family()));
+    ConvProblem other = problem;
+    other.y.alignment = 4;
+    CHECK(is_untimed(other, family));
+    problem.switches.timed = false;
+    CHECK_FALSE(is_untimed(problem, family));
+    CHECK(select(problem, family).algorithm->name == by_estimate);
+  }
+  SECTION("nothing is timed where nothing has to be computed") {
+    problem.x.shape[0] = problem.y.shape[0] = 0;
+    CHECK_FALSE(is_untimed(problem, family));
+  }
+  SECTION("a forced algorithm is not timed") {
+    const ForcedAlgorithm forced("implicit_gemm_generic");
+    CHECK_FALSE(is_untimed(problem, family));
+    CHECK(select(problem, family).algorithm->name == std::string("implicit_gemm_generic"));
+  }
+  SECTION("where cuDNN is preferred, only its algorithms are timed") {
+    problem.switches.small_convolutions = true;
+    std::vector<bool> of_library;
+    select_by_time(problem, family, [&](const ConvChoice& choice) {
+      of_library.push_back(choice.algorithm->is_library);
+      return 1.0;
+    });
+    CHECK(of_library == std::vector<bool>(of_library.size(), true));
+    CHECK_FALSE(of_library.empty());
+  }
+  SECTION("if none can be timed, the estimate decides") {
+    problem.switches.workspace_limit = 1;  // another problem
+    const auto never = [](const ConvChoice&) { return std::numeric_limits<double>::infinity(); };
+    CHECK(select_by_time(problem, family, never).algorithm == select(problem, family).algorithm);
+    CHECK_FALSE(is_untimed(problem, family));
+  }
+}
+
 TEST_CASE("select() for CUDA runs the algorithm with the lowest estimate") {
   const tune::Costs costs = tune::costs_of(tuning_table(), "h200");
   for (const tune::Measurement& each : measurements(kOtherProblems)) {

@@ -69,6 +69,15 @@ class Kernels : public Observer {
     return std::any_of(ran_.begin(), ran_.end(), [&](const auto& kernel) { return kernel.find(text) == 0; });
   }
   size_t count() const { return ran_.size(); }
+  /// The algorithms of the operators whose names begin with `name`, one for each kernel.
+  std::vector<std::string> algorithms_of(const std::string& name) const {
+    std::vector<std::string> algorithms;
+    for (const std::string& kernel : ran_) {
+      const size_t begin = kernel.find('/') + 1;
+      if (kernel.compare(begin, name.size(), name) == 0) algorithms.push_back(kernel.substr(kernel.rfind('/') + 1));
+    }
+    return algorithms;
+  }
   std::string all() const {
     std::string text;
     for (const std::string& kernel : ran_) text += kernel + " ";

@@ -155,8 +155,27 @@ ConvProblem conv_problem(ConvPass pass, const View& x, const View& w, const View
           .switches = {.tf32 = cuda::matmul_allow_tf32(),
                        .library_tf32 = cudnn::allow_tf32(),
                        .small_convolutions = cudnn::small_convolutions(),
-                       .workspace_limit = cudnn::workspace_limit()},
+                       .workspace_limit = cudnn::workspace_limit(),
+                       .timed = cudnn::benchmark()},
           .device = device_properties(y.device.index())};
+}
+
+namespace {
+
+// Queues the kernels of an algorithm. Returns false if it is one of cuDNN, which has no engine for the problem.
+bool launch(const ConvChoice& choice, ConvOperands call) {
+  call.algorithm = choice.algorithm;
+  const Scratch workspace(choice.plan.workspace_bytes, call.out.device);
+  return choice.algorithm->launch(choice.plan, call, workspace.as<std::byte>());
+}
+
+}  // namespace
+
+ConvChoice choice_for(const ConvOperands& call, const ConvFamily& family) {
+  if (!is_untimed(call.problem, family) || this_thread_captures()) return select(call.problem, family);
+  return select_by_time(call.problem, family, [&](const ConvChoice& choice) {
+    return fastest_ms(call.out.device.index(), [&] { return launch(choice, call); });
+  });
 }
 
 }  // namespace cuda_detail
@@ -166,18 +185,16 @@ namespace {
 using namespace cuda_detail;
 
 // Computes y, dx, or dw with the gradient of the bias, by an algorithm of `family`, or by `chosen`.
-void run(const ConvFamily& family, ConvOperands call, const ConvAlgorithm* chosen = nullptr) {
+void run(const ConvFamily& family, const ConvOperands& call, const ConvAlgorithm* chosen = nullptr) {
   const ConvProblem& problem = call.problem;
   if (problem.is_empty()) return;
   for (const View* view : {&call.in, &call.weight, &call.out})
     GRADUS_CHECK(view->numel() < int64_t{1} << 31, ShapeError,
                  "cuda convolves tensors of less than 2^31 elements, not of ", view->numel(), "; split the batch");
-  for (uint32_t refused = 0;;) {
-    const ConvChoice choice = chosen ? ConvChoice{chosen, 0, chosen->plan(problem)} : select(problem, family, refused);
-    call.algorithm = choice.algorithm;
-    const Scratch workspace(choice.plan.workspace_bytes, call.out.device);
-    if (choice.algorithm->launch(choice.plan, call, workspace.as<std::byte>())) return;
+  ConvChoice choice = chosen ? ConvChoice{chosen, 0, chosen->plan(problem)} : choice_for(call, family);
+  for (uint32_t refused = 0; !launch(choice, call);) {
     refused |= 1u << choice.index;  // because cuDNN has no engine for this problem
+    choice = select(problem, family, refused);
   }
 }
 
@@ -238,7 +255,9 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   const auto choose = [&](ConvPass pass, const View& x, const View& w, const View& dy, const void* mask) -> Choice {
     ConvProblem problem = conv_problem(pass, x, w, dy, geometry);
     problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
-    const ConvAlgorithm* const algorithm = select(problem).algorithm;
+    const ConvAlgorithm* const algorithm =
+        mask ? select(problem).algorithm
+             : choice_for({*this, "conv2d_backward_weight", problem, x, w, {}, dy}, own).algorithm;
     return {algorithm, algorithm->takes_mask && algorithm->takes_mask(problem)};
   };
   const bool can_mask = y && dw && y.strides == dy.strides;

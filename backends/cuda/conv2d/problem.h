@@ -44,6 +44,7 @@ struct ConvSwitches {
   bool tf32 = false;                                     ///< our kernels may use TF32: cuda::matmul_allow_tf32()
   bool library_tf32 = true, small_convolutions = false;  ///< options of cuDNN in core/runtime/cuda.h
   size_t workspace_limit = size_t{256} << 20;            ///< option of cuDNN in core/runtime/cuda.h
+  bool timed = false;                                    ///< cudnn::benchmark()
   bool operator==(const ConvSwitches&) const = default;
 };
 

@@ -3,7 +3,9 @@
 
 #include <cmath>
 #include <cstring>
+#include <mutex>
 #include <numeric>
+#include <unordered_map>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -33,30 +35,84 @@ struct FamilyProblem {
   ConvProblem problem = {};
   bool operator==(const FamilyProblem&) const = default;
 };
+struct Hash {
+  uint64_t operator()(const FamilyProblem& key) const {
+    const ConvProblem& p = key.problem;
+    return hash_of({p.x.numel(), p.w.numel(), p.y.numel(), static_cast<int64_t>(p.pass)});
+  }
+};
+
+/// The choices by time, of all threads.
+struct TimedChoices {
+  std::mutex mutex;
+  std::unordered_map<FamilyProblem, ConvChoice, Hash> map;
+
+  std::optional<ConvChoice> find(const ConvProblem& problem, const ConvFamily& family) {
+    if (!problem.switches.timed || ForcedAlgorithm::current()) return std::nullopt;
+    std::lock_guard lock(mutex);
+    const auto found = map.find({&family, problem});
+    return found == map.end() ? std::nullopt : std::optional(found->second);
+  }
+};
+TimedChoices& timed_choices() {
+  static auto* const choices = new TimedChoices;
+  return *choices;
+}
+
+/// The algorithms that can run, by estimate. If the user prefers cuDNN's, the others are left out where cuDNN has one.
+std::vector<ConvFamily::Candidate> candidates_of(const ConvProblem& p, const ConvFamily& family, uint32_t without = 0) {
+  std::vector<ConvFamily::Candidate> all;
+  family.for_candidates(
+      p, [&](const ConvFamily::Candidate& each) { all.push_back(each); }, without);
+  const auto is_library = [](const ConvFamily::Candidate& each) { return each.algorithm->is_library; };
+  if (p.switches.small_convolutions && std::any_of(all.begin(), all.end(), is_library))
+    std::erase_if(all, std::not_fn(is_library));
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.estimated_us < b.estimated_us; });
+  return all;
+}
+
+ConvChoice choice_of(const ConvFamily::Candidate& candidate, const ConvProblem& p) {
+  return {candidate.algorithm, candidate.index, candidate.algorithm->plan(p)};
+}
 
 ConvChoice choose(const ConvProblem& p, const ConvFamily& family, uint32_t without) {
   if (p.is_empty()) return {&kImplicitGemmGeneric, 0, kImplicitGemmGeneric.plan(p)};
-  ConvFamily::Candidate best;
-  bool is_last_resort = false;  // `best` is our own kernel although the user prefers cuDNN's
-  family.for_candidates(
-      p,
-      [&](const ConvFamily::Candidate& each) {
-        const bool last = p.switches.small_convolutions && !each.algorithm->is_library;
-        if (best.algorithm && (last != is_last_resort ? last : each.estimated_us >= best.estimated_us)) return;
-        best = each, is_last_resort = last;
-      },
-      without);
-  return {best.algorithm, best.index, best.algorithm->plan(p)};
+  return choice_of(candidates_of(p, family, without).at(0), p);
 }
 
 }  // namespace
 
 ConvChoice select(const ConvProblem& problem, const ConvFamily& family, uint32_t without) {
   if (without != 0) return choose(problem, family, without);
+  if (const std::optional<ConvChoice> timed = timed_choices().find(problem, family)) return *timed;
   thread_local RecentPlans<FamilyProblem, ConvChoice> recent;
-  const uint64_t hash =
-      hash_of({problem.x.numel(), problem.w.numel(), problem.y.numel(), static_cast<int64_t>(problem.pass)});
-  return recent.get({&family, problem}, hash, [&] { return choose(problem, family, 0); });
+  const FamilyProblem key{&family, problem};
+  return recent.get(key, Hash()(key), [&] { return choose(problem, family, 0); });
+}
+
+bool is_untimed(const ConvProblem& problem, const ConvFamily& family) {
+  return problem.switches.timed && !problem.is_empty() && !ForcedAlgorithm::current() &&
+         !timed_choices().find(problem, family);
+}
+
+ConvChoice select_by_time(const ConvProblem& problem, const ConvFamily& family,
+                          const std::function<double(const ConvChoice&)>& time_of) {
+  constexpr size_t kMostTimed = 4, kMostKept = 4096;
+  constexpr double kHopeless = 16;  // times the lowest estimate
+  const std::vector<ConvFamily::Candidate> candidates = candidates_of(problem, family);
+  ConvChoice best = choice_of(candidates.at(0), problem);
+  double best_time = std::numeric_limits<double>::infinity();
+  for (size_t i = 0; i < std::min(candidates.size(), kMostTimed); ++i) {
+    if (candidates[i].estimated_us > kHopeless * candidates[0].estimated_us) break;
+    const ConvChoice choice = choice_of(candidates[i], problem);
+    if (const double time = time_of(choice); time < best_time) best_time = time, best = choice;
+  }
+  TimedChoices& choices = timed_choices();
+  std::lock_guard lock(choices.mutex);
+  if (choices.map.size() >= kMostKept) choices.map.clear();
+  choices.map.insert_or_assign({&family, problem}, best);
+  return best;
 }
 
 std::vector<std::string> conv_kinds() {

@@ -3,6 +3,7 @@
 // code without CUDA, so that decisions can be tested, and memory planned, on machines without a GPU.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include <gradus/backends/cuda/conv2d/plan.h>
@@ -73,6 +74,16 @@ struct ConvChoice {
 /// Chooses the algorithm with the lowest estimate among those that can run, except those whose bit in `without` is set.
 /// With small_convolutions, cuDNN's algorithms come first.
 ConvChoice select(const ConvProblem& problem, const ConvFamily& family = conv_family(), uint32_t without = 0);
+/// Returns true if the problem asks for a choice by time (ConvSwitches::timed), and select_by_time() has not made it.
+bool is_untimed(const ConvProblem& problem, const ConvFamily& family);
+/// The fastest of the few algorithms with the lowest estimates. `time_of` measures one; infinity: it cannot run. From
+/// now on, select() makes the same choice for this problem.
+ConvChoice select_by_time(const ConvProblem& problem, const ConvFamily& family,
+                          const std::function<double(const ConvChoice&)>& time_of);
+
+/// select() or, if the user asks for it and this thread captures no graph, select_by_time(), for which the algorithms
+/// write the call's results (conv2d.cu).
+ConvChoice choice_for(const ConvOperands& call, const ConvFamily& family);
 
 /// Returns true for dense images of half types (with `tf32` also float32) with channels innermost, on Hopper. If
 /// `of_weight_too`, the weights or their gradient must have the same layout.

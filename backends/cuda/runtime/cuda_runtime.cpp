@@ -318,6 +318,26 @@ std::string unserved_devices(int count) {
 
 bool this_thread_captures() { return capture.has_value(); }
 
+double fastest_ms(int device, const std::function<bool()>& call) try {
+  constexpr int kCalls = 4;
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  const DeviceGuard guard(device);
+  DeviceRuntime& cuda = runtime(DeviceType::cuda);
+  const Stream stream = cuda.current_stream(device);
+  const auto before = cuda.new_event(true), after = cuda.new_event(true);
+  if (!call()) return kNever;
+  double fastest = kNever;
+  for (int series = 0; series < 3; ++series) {
+    keep_busy(current_stream(device));
+    before->record(stream);
+    for (int i = 0; i < kCalls; ++i) call();
+    after->record(stream);
+    after->synchronize();
+    fastest = std::min(fastest, after->elapsed_ms(*before) / kCalls);
+  }
+  return fastest;
+} catch (const Error&) { return std::numeric_limits<double>::infinity(); }
+
 cudaStream_t current_stream(int index) {
   const cudaStream_t chosen = chosen_stream[index];
   return chosen ? chosen : shared_stream(index);

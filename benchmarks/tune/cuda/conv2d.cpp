@@ -1,3 +1,4 @@
+#include <limits>
 #include <sstream>
 
 #include <gradus/backends/cudnn/select.h>
@@ -86,6 +87,7 @@ class CudaConv2d final : public CudaProblem {
     return std::make_unique<ConvOperandsOfProblem>(problem_, format_, device);
   }
   double tolerance() const override { return tolerance_; }
+  const ConvProblem& problem() const { return problem_; }
   // cuDNN compiles some of its engines.
   bool is_prepared_slowly(const std::string& algorithm) const override { return algorithm_named(algorithm).is_library; }
 
@@ -214,6 +216,15 @@ Family family_that_draws(std::function<std::string(Random&)> draw) {
 }
 
 }  // namespace
+
+std::string conv2d_by_time(const Measurement& measurement) {
+  const auto time_of = [&](const ConvChoice& choice) {
+    const auto found = measurement.us.find(choice.algorithm->name);
+    return found == measurement.us.end() ? std::numeric_limits<double>::infinity() : found->second;
+  };
+  const CudaConv2d measured(measurement.problem);
+  return select_by_time(measured.problem(), cudnn_detail::conv_family(), time_of).algorithm->name;
+}
 
 Family cuda_conv2d() { return family_that_draws(draw_any); }
 Family cuda_net_conv2d() { return family_that_draws(draw_of_nets); }

@@ -56,6 +56,8 @@ std::vector<Candidate> candidates_of(const KernelFamily& family, const Problem& 
 Family cuda_conv2d();
 /// The same family, but the problems that it draws are layers of nets.
 Family cuda_net_conv2d();
+/// What a measured convolution chooses if it is timed (select_by_time()).
+std::string conv2d_by_time(const Measurement& measurement);
 /// Matrix products: "TYPE FORM BATCH M N K EPILOGUE"
 ///   TYPE      float32 (exact), tf32, float64, float16 or bfloat16
 ///   FORM      nn, nt, tn or tt: whether a and b are stored as they are (n), or transposed (t)

@@ -161,6 +161,34 @@ TEST_CASE("rows of whole vectors, broadcast along one axis or the other, agree o
       }
 }
 
+TEST_CASE("gather and scatter of slices and of elements agree on every backend") {
+  Maker make(31);
+  for (DType dtype : kAllDTypes)
+    for (const int64_t width : {1, 16, 22, 48})
+      for (const int64_t begin : {0, 1, 16})  // within rows of 64: aligned or not
+        for (const int axis : {0, 1}) {
+          const auto rows = [&](int64_t count) {
+            const Shape shape = axis == 0 ? Shape{count, 2, 64} : Shape{2, count, 64};
+            return make(shape, dtype).slice(2, begin, begin + width);
+          };
+          const Shape one = axis == 0 ? Shape{40, 1, 1} : Shape{1, 40, 1};
+          const Array table = rows(9), items = rows(40);
+          const Array by_slice = make(one, DType::i64, Layout::contiguous, 0, 8).expand(items.shape());
+          const Array by_row = make(axis == 0 ? Shape{40, 2, 1} : Shape{2, 40, 1}, DType::i64, Layout::contiguous, 0, 8)
+                                   .expand(items.shape());
+          const Array by_element = make(items.shape(), DType::i64, Layout::contiguous, 0, 8);
+          for (const Array& index : {by_slice, by_row, by_element}) {
+            check_agreement("gather", {table, index}, {rows(40)}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+              b.gather(in[0], axis, in[1], out[0]);
+            });
+            for (const bool accumulate : {false, true})
+              check_agreement("scatter", {items, index}, {table}, [&](Backend& b, const Arrays& in, const Arrays& out) {
+                b.scatter(in[0], axis, in[1], accumulate, out[0]);
+              });
+          }
+        }
+}
+
 TEST_CASE("where agrees on every backend") {
   Maker make(6);
   for (DType dtype : kAllDTypes)

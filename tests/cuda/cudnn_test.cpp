@@ -177,7 +177,7 @@ TEST_CASE("with benchmark() the first convolution of its shape runs several algo
       const std::set<std::string> timed(first.begin(), first.end());
       INFO(name << ": " << first.size() << " kernels of " << timed.size() << " algorithms first");
       CHECK(timed.size() > 1);
-      CHECK(first.size() > 10 * later.size());
+      CHECK(first.size() >= later.size() + 20);  // two algorithms or more are run several times
       for (const std::string& each : later) CHECK(timed.count(each) == 1);
       CHECK(algorithms_of(pass) == later);
       cuda::Graph graph;

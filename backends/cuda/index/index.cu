@@ -1,7 +1,7 @@
 // gather: y[i] = x[i with index[i] at an axis].  scatter: y[i with index[i] at the axis] = x[i], or += x[i]. For an
 // index outside of the axis, gather returns 0 and scatter stores nothing. It is no error, because the host would have
 // to wait for the indices to check them.
-// Layout: any strides.
+// Layout: any strides. Where neighbours along the last axis have the same index, 16 bytes of them are one element.
 // gather: grid: x = blocks of a grid-stride loop over y (for_each); block: 256 threads; a thread copies one element a
 //   step.
 // scatter: the items x[i] are sorted by their place in y. If the index does not vary along the other axes, as in the
@@ -24,11 +24,28 @@
 #include <gradus/core/formulas/integers.h>
 #include <gradus/core/runtime/observer.h>
 #include <gradus/backends/cuda/device/launch.cuh>
+#include <gradus/backends/cuda/device/vec.cuh>
 
 namespace gradus {
 namespace {
 
 using namespace cuda_detail;
+
+// The number of elements of x and y that are moved together: 16 bytes of neighbours along the last axis, or 1.
+int64_t vector_size(const View& x, int axis, const View& index, const View& y) {
+  const int last = y.ndim() - 1;
+  const int64_t vec = 16 / static_cast<int64_t>(size_of(y.dtype));
+  const bool same_index = axis < last && index.strides[last] == 0;
+  return same_index && has_vectors_along(x, last, vec) && has_vectors_along(y, last, vec) ? vec : 1;
+}
+// A view of vectors of `vec` neighbours along the last axis.
+template <class AnyView>
+AnyView vectors_of(AnyView view, int64_t vec) {
+  if (vec == 1) return view;
+  for (int64_t& stride : view.strides) stride /= vec;
+  view.shape[view.ndim() - 1] /= vec, view.strides[view.ndim() - 1] = 1;
+  return view;
+}
 
 // The axis along which the index selects: its size, and its stride in x (gather) or in the logical order in which the
 // places of y are numbered (scatter).
@@ -50,7 +67,7 @@ struct Gather {
   T* y;
   __device__ void operator()(uint32_t, const int64_t (&at)[3]) const {  // offsets in y, x (at index 0), index
     const int64_t place = index[at[2]];
-    y[at[0]] = axis.holds(place) ? x[at[1] + place * axis.step] : T(0);
+    y[at[0]] = axis.holds(place) ? x[at[1] + place * axis.step] : T{};
   }
 };
 
@@ -70,12 +87,12 @@ struct FindPlace {
   }
 };
 
-// Stores items of x that are sorted by their place in y. `inner` has the offsets in x and y of an item's elements. A
-// thread processes one element of one item a step.
-template <bool kAccumulate, class T>
+// Stores items of x that are sorted by their place in y. `inner` has the offsets in x and y of an item's elements,
+// which are vectors of kVec. A thread processes one element of one item a step.
+template <bool kAccumulate, class T, int kVec>
 __global__ void __launch_bounds__(kThreads)
     scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
-                   const int32_t* numbers, const T* x, T* y) {
+                   const int32_t* numbers, const Vec<T, kVec>* x, Vec<T, kVec>* y) {
   using A = compute_t<T>;
   const uint64_t threads = uint64_t{items} * inner.numel;
   for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
@@ -84,22 +101,30 @@ __global__ void __launch_bounds__(kThreads)
     if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first item of its place
     int64_t within[2];
     inner.offsets(element, within);
-    T& to = y[y_places.offset(place) + within[1]];
-    A result = static_cast<A>(to);
+    Vec<T, kVec>& to = y[y_places.offset(place) + within[1]];
+    Vec<T, kVec> value = to;
+    A result[kVec];
+    for (int n = 0; n < kVec; ++n) result[n] = static_cast<A>(value.value[n]);
     for (uint32_t k = first; k < items && places[k] == place; ++k) {
-      const A value = static_cast<A>(x[x_items.offset(static_cast<uint32_t>(numbers[k])) + within[0]]);
-      result = kAccumulate ? wrapping_sum<A>(result, value) : value;
+      value = x[x_items.offset(static_cast<uint32_t>(numbers[k])) + within[0]];
+      for (int n = 0; n < kVec; ++n) {
+        const A term = static_cast<A>(value.value[n]);
+        result[n] = kAccumulate ? wrapping_sum<A>(result[n], term) : term;
+      }
     }
-    to = static_cast<T>(result);
+    for (int n = 0; n < kVec; ++n) value.value[n] = static_cast<T>(result[n]);
+    store(to.value, value);
   }
 }
 
 // Sorts the items by place and stores them. An item is a slice of x, whose place is an index along the axis, or a
 // single element.
 template <bool kAccumulate>
-void scatter_sorted(const View& x, int axis, const View& index, const MutableView& y) {
+void scatter_sorted(View x, int axis, const View& index, MutableView y) {
   bool slices = true;
   for (int i = 0; i < index.ndim(); ++i) slices &= i == axis || index.shape[i] == 1 || index.strides[i] == 0;
+  const int64_t vec = slices ? vector_size(x, axis, index, y) : 1;
+  x = vectors_of(x, vec), y = vectors_of(y, vec);
   const Strides logical = contiguous_strides(y.shape), others = without(logical, axis);
   const Strides nothing = Dims::filled(y.ndim(), 0);
   Shape x_shape = x.shape, y_shape = y.shape, inner_shape = Dims::filled(y.ndim(), 1);
@@ -119,9 +144,11 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
   });
   by_place.sort(y.device, bits_of(places.numel) + 1);  // with one bit more than places need, kNowhere comes last
   const auto run = [&]<class T>() {
-    launch(scatter_kernel<kAccumulate, T>, launch.blocks(count * inner.numel, kThreads), kThreads,
-           static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,
-           by_place.places, x.as<T>(), y.as<T>());
+    visit_constant<1, 16 / sizeof(T)>(static_cast<int>(vec), [&]<int kVec>() {
+      launch(scatter_kernel<kAccumulate, T, kVec>, launch.blocks(count * inner.numel, kThreads), kThreads,
+             static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,
+             by_place.places, x.as<Vec<T, kVec>>(), y.as<Vec<T, kVec>>());
+    });
   };
   if constexpr (kAccumulate) visit(y.dtype, run);
   else visit_bits(y.dtype, run);
@@ -131,14 +158,19 @@ void scatter_sorted(const View& x, int axis, const View& index, const MutableVie
 
 void CudaBackend::gather(const View& x, int axis, const View& index, const MutableView& y) {
   EventScope event("gather", "cuda", "map", {&x, &index, &y});
-  const Strides others = without(x.strides, axis);
-  const Nest<3> nest(y.shape, {&y.strides, &others, &index.strides});
-  visit_bits(y.dtype, [&]<class T>() {
+  const int64_t vec = vector_size(x, axis, index, y);
+  const View from = vectors_of(x, vec);
+  const MutableView to = vectors_of(y, vec);
+  const Strides others = without(from.strides, axis);
+  const Nest<3> nest(to.shape, {&to.strides, &others, &index.strides});
+  const auto run = [&]<class T>() {
     for_each(Launch(y.device), nest, [&](const int64_t* base) {
       return Gather<T>{
-          {x.shape[axis], x.strides[axis]}, x.as<T>() + base[1], index.as<int64_t>() + base[2], y.as<T>() + base[0]};
+          {x.shape[axis], from.strides[axis]}, x.as<T>() + base[1], index.as<int64_t>() + base[2], y.as<T>() + base[0]};
     });
-  });
+  };
+  if (vec > 1) run.template operator()<uint4>();
+  else visit_bits(y.dtype, run);
 }
 
 void CudaBackend::scatter(const View& x, int axis, const View& index, bool accumulate, const MutableView& y) {

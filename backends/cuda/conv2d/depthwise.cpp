@@ -75,12 +75,15 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
 /// Divides the work into blocks of planes or bands (NCHW). Returns false if four rows of a plane are too many for a
 /// block.
 bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
-  constexpr int64_t pixels = kDepthwisePixels, few_bytes = 24 << 10;
+  constexpr int64_t pixels = kDepthwisePixels;
   t.side = known_side(p, t, true);
-  const auto aligned = [&](const ConvOperand& image) {
-    return image.shape[3] % pixels == 0 && image.alignment >= pixels * static_cast<int64_t>(size_of(p.dtype));
+  const int64_t size = static_cast<int64_t>(size_of(p.dtype));
+  const auto aligned = [&](const ConvOperand& image, int64_t vec) {
+    return image.shape[3] % vec == 0 && image.alignment >= vec * size;
   };
-  t.vec = aligned(p.in()) ? pixels : 1, t.whole_strips = aligned(p.out());
+  t.vec = aligned(p.in(), pixels) ? pixels : 1, t.whole_strips = aligned(p.out(), pixels);
+  if (p.is_wgrad() && t.vec == 1 && aligned(p.in(), 2)) t.vec = 2;
+  if (p.is_wgrad() && t.w.padding != t.side / 2) t.vec = 1;
   const int64_t strips = ceil_div(t.w.out, pixels), all_groups = ceil_div(t.h.out, pixels);
   if (strips > kMostThreads) return false;
   const auto reach = [](const Axis& axis, int64_t size) {
@@ -91,28 +94,43 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   const auto floats = [&](int64_t groups) {
     return round_up(reach(t.h, pixels * groups) * pitch, 2 * pixels) + pixels;
   };
+  const auto bytes_of_x = [&](int64_t groups) {
+    const int64_t rows = groups == all_groups ? t.h.in : std::min<int64_t>(reach(t.h, pixels * groups), t.h.in);
+    return rows * t.w.in * size;
+  };
+  const auto bytes = [&](int64_t groups) {
+    if (!p.is_wgrad()) return 4 * floats(groups);
+    return bytes_of_x(groups) + std::min<int64_t>(pixels * groups, t.h.out) * t.w.out * size;
+  };
+  // wgrad: the buffers' parts for x and dy begin and end with vectors that contain other bytes.
+  constexpr int64_t around = 2 * 32 + 16, buffers = kDepthwiseBuffers;
+  const int64_t most_bytes =
+      p.is_wgrad() ? static_cast<int64_t>(p.device.shared_memory) / buffers - around : kMostSharedBytes;
+  const int64_t few_bytes = p.is_wgrad() ? kMostSharedBytes / buffers - around : kMostSharedBytes / 2;
   int64_t groups = std::min(all_groups, kMostThreads / strips);
-  while (groups > 1 && 4 * floats(groups) > few_bytes) --groups;
-  if (4 * floats(groups) > kMostSharedBytes) return false;
+  while (groups > 1 && bytes(groups) > few_bytes) --groups;
+  if (bytes(groups) > most_bytes) return false;
   const int64_t bands = ceil_div(all_groups, groups), wanted = kBlocksWanted * p.device.multiprocessors;
   groups = ceil_div(all_groups, bands);
   const int64_t planes = p.is_wgrad() ? t.out_channels : t.planes;
   int64_t together = 1;
   if (bands == 1) {
-    const int64_t fitting = std::min(kMostThreads / (strips * groups), few_bytes / (4 * floats(groups)));
-    const int64_t filling = p.is_wgrad() ? planes : planes / wanted;
-    together = std::clamp<int64_t>(std::min(fitting, filling), 1, planes);
+    const int64_t fitting = std::min(kMostThreads / (strips * groups), few_bytes / bytes(groups));
+    together = std::clamp<int64_t>(std::min(fitting, t.planes / wanted), 1, planes);
   }
   const int64_t tiles = ceil_div(planes, together), images = p.out().shape[0];
   together = ceil_div(planes, tiles);
   t.strips = Divisor(strips), t.row_groups = Divisor(groups), t.bands = Divisor(bands);
-  t.tile_planes = u32(together), t.tiles = Divisor(tiles), t.quads = Divisor(t.w.in / t.vec);
+  t.tile_planes = u32(together), t.tiles = Divisor(tiles), t.quads = Divisor(std::max(t.w.in / t.vec, 1));
   t.tile_rows = static_cast<int>(reach(t.h, pixels * groups));
   t.pitch = static_cast<int>(pitch), t.plane_step = static_cast<int>(floats(groups));
   const int64_t spread = t.h.spread.divisor;
   t.rows = Divisor(std::min<int64_t>(t.h.in, (t.tile_rows - 1) / spread + (spread > 1 ? 2 : 1)));
   t.threads = u32(strips * groups * together), t.blocks = u32(tiles * bands);
   if (!p.is_wgrad()) return true;
+  t.threads = round_up(t.threads, 32U);  // whole warps, which add the sums
+  t.buffer_of_x = u32(ceil_div(together * bytes_of_x(groups), int64_t{16}) + 1);
+  t.buffer = t.buffer_of_x + u32(ceil_div(together * (bytes(groups) - bytes_of_x(groups)), int64_t{16}) + 1);
   t.tap_blocks = Divisor(t.side > 0 ? 1 : p.kernel());
   const int64_t items = images * bands;
   t.split = u32(ceil_div(items, std::clamp<int64_t>(wanted / (tiles * t.tap_blocks.divisor), 1, items)));
@@ -172,7 +190,8 @@ ConvPlan plan_depthwise(const ConvProblem& p) {
   const int64_t sums =
       planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // floats of the threads' sums
   const int64_t loaded = planes ? t.tile_planes * t.plane_step : t.sums.divisor * p.kernel() * rows;
-  plan.shared_bytes = static_cast<size_t>(4 * (!p.is_wgrad() ? loaded : planes ? std::max(loaded, sums) : sums));
+  const int64_t buffers = 4 * (1 + kDepthwiseBuffers * int64_t{t.buffer});  // with a vector of zeros
+  plan.shared_bytes = static_cast<size_t>(4 * (p.is_wgrad() ? std::max(buffers, sums) : loaded));
   plan.tiling = t;
   return plan;
 }
@@ -186,8 +205,9 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
   const int64_t rows = ceil_div(t.h.taps, skips ? t.h.stride.divisor : 1);
   const int64_t taps = ceil_div(t.w.taps, skips ? t.w.stride.divisor : 1);
   const int64_t of_thread = kDepthwisePixels * (planes ? kDepthwisePixels * p.kernel() : t.vec * taps);
-  const int64_t loaded = planes ? int64_t{t.tile_planes} * t.rows.divisor * t.w.in
-                                : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
+  const int64_t loaded = t.buffer > 0 ? 16 * int64_t{t.buffer} / size
+                         : planes     ? int64_t{t.tile_planes} * t.rows.divisor * t.w.in
+                                      : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
   const int64_t steps = planes  ? sums * std::max<int64_t>(t.split, 1)
                         : wgrad ? ceil_div(int64_t{t.split} * t.strips.divisor, int64_t{t.lanes})
                                 : sums * rows * t.split / t.tile_lines;
@@ -197,7 +217,7 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
                      .steps = steps,
                      .multiply_adds = t.threads * of_thread,
                      .bytes = loaded * size,
-                     .elements = t.vec == 1 ? loaded : 0});
+                     .elements = t.vec == 1 && t.buffer == 0 ? loaded : 0});
   counter.add(kLaunches, wgrad ? 2 : 1);
   if (wgrad) counter.add_parts(plan.split_k, p.w.numel());
   return counter.work();

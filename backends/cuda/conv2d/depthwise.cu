@@ -12,6 +12,7 @@
 // vectors x rows of taps x strips.
 // NCHW.  A block loads one or several planes, or a band of rows, as floats into shared memory, with zeros for padding
 // and, for dgrad with a stride, between the pixels. A thread computes 4 x 4 pixels, for which it reads the rows once.
+// wgrad copies planes of x and dy without a conversion or padding, while it multiplies the ones before.
 // Grid: x = bands x tiles of planes; wgrad: tiles of filters x parts of the images' bands.  Block: up to 256 threads.
 // A multiprocessor has registers for at least two blocks.
 //
@@ -20,6 +21,7 @@
 // fixed order.
 #include <gradus/backends/cuda/conv2d/conv2d.cuh>
 #include <gradus/backends/cuda/device/vec.cuh>
+#include <gradus/backends/cuda/device/warp.cuh>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -346,75 +348,150 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters.
+/// wgrad: the rows of x or dy that a block reads at a time. They are contiguous: the rows of a band of one plane, or of
+/// neighbouring planes all rows from the first to the last one that is read.
+template <class T>
+struct PlaneRows {
+  const T* from;
+  int elements, first;
+
+  /// Those of `rows` rows from `row` that are inside of the image, where the planes have `size` rows and columns.
+  __device__ PlaneRows(const T* planes, uint32_t plane, uint32_t count, const int (&size)[2], int row, int rows) {
+    first = min(max(row, 0), size[0]);
+    const int end = min(max(row + rows, first), size[0]);
+    from = planes + (static_cast<int>(plane) * size[0] + first) * size[1];
+    elements = (static_cast<int>(count - 1) * size[0] + end - first) * size[1];
+  }
+  __device__ uint32_t bytes_before() const { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % 16); }
+  /// The first row in the copy at `shared`.
+  __device__ const T* in(const float4* shared) const {
+    return reinterpret_cast<const T*>(shared) + bytes_before() / sizeof(T);
+  }
+  /// Starts copying the rows in aligned vectors, the first of which may begin before the rows, in the same allocation.
+  __device__ void copy(float4* to) const {
+    const char* const begin = reinterpret_cast<const char*>(from) - bytes_before();
+    const auto bytes = static_cast<uint32_t>(bytes_before() + elements * sizeof(T));
+    for (uint32_t i = threadIdx.x; i * 16 < bytes; i += blockDim.x)
+      cp_async<16>(to + i, begin + i * 16, true, min(bytes - i * 16, 16U));
+  }
+};
+
+/// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters. It copies the
+/// operands to shared memory unchanged, two items ahead of the products, where an item is a band of an image. Threads
+/// read x there in vectors of kVec columns, each of which is inside of a row or outside.
 template <class T, int kVec, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nchw_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
-  constexpr int kTaps = kSide > 0 ? kSide : 1, kPitch = kThreads + 1;
+  constexpr int kTaps = kSide > 0 ? kSide : 1, kPitch = kThreads + 1, kAhead = kDepthwiseBuffers - 1;
+  constexpr int kLead = (kVec - kSide / 2 % kVec) % kVec;  // columns of a strip's vectors before its first tap
+  constexpr int kReach = (kPixels - 1) * kStride + kSide, kVectors = ceil_div(kLead + kReach, kVec), kLanes = 8;
   extern __shared__ float4 shared[];
   const PlanePixels at(d, shared);
   uint32_t tile = blockIdx.x, tap = d.tiles.split(tile);
   const uint32_t part = d.tap_blocks.split(tap), first = tile * d.tile_planes;
   const uint32_t count = min(d.tile_planes, d.out_channels - first), taps = d.taps.divisor;
-  const uint32_t begin = part * d.split, all = d.planes / d.out_channels * d.bands.divisor;
-  float sums[kTaps + 1][kTaps] = {};  // the last row: dbias
-  for (uint32_t item = begin; item < min(begin + d.split, all); ++item) {
+  const uint32_t begin = part * d.split, end = min(begin + d.split, d.planes / d.out_channels * d.bands.divisor);
+  const uint32_t channel = d.multiplier.quotient(first), channels = d.multiplier.quotient(first + count - 1) - channel;
+  const int plane_of_x = static_cast<int>(d.multiplier.quotient(first + at.t) - channel);
+  const int step_h = kSide > 0 ? kStride : static_cast<int>(d.h.stride.divisor);
+  const int step_w = kSide > 0 ? kStride : static_cast<int>(d.w.stride.divisor);
+  const auto visit = [&](uint32_t item, const auto& f) {
     uint32_t band = item;
-    const uint32_t first_plane = d.bands.split(band) * d.out_channels + first;
-    float gradients[kPixels][kPixels] = {};  // loaded while the planes are loaded
-    const int row = static_cast<int>(band * d.row_groups.divisor) * kPixels + at.row;
-#pragma unroll
-    for (int p = 0; p < kPixels; ++p) {
-      if (at.t >= count || row + p >= d.h.out) break;
-      const T* const line = dy + ((first_plane + at.t) * d.h.out + row + p) * d.w.out + at.x0;
-      if (d.whole_strips) load_floats(line, gradients[p]);
-#pragma unroll
-      for (int q = 0; q < kPixels; ++q)
-        if (!d.whole_strips && at.x0 + q < d.w.out) gradients[p][q] = static_cast<float>(line[q]);
-    }
-    const auto plane_of = [&](uint32_t t) { return d.multiplier.quotient(first_plane + t); };
-    load_planes<kVec>(d, x, band, count, plane_of, shared);
+    const uint32_t image = d.bands.split(band);
+    const int rows = static_cast<int>(d.row_groups.divisor) * kPixels, row = static_cast<int>(band) * rows;
+    const PlaneRows<T> of_x(x, image * d.in_channels + channel, channels + 1, {d.h.in, d.w.in},
+                            row * step_h - d.h.padding, d.tile_rows);
+    const PlaneRows<T> of_dy(dy, image * d.out_channels + first, count, {d.h.out, d.w.out}, row, rows);
+    float4* const buffer = shared + 1 + (item - begin) % kDepthwiseBuffers * d.buffer;
+    f(of_x, of_dy, buffer, buffer + d.buffer_of_x);
+  };
+  const auto start_copy = [&](uint32_t item) {
+    if (item < end)
+      visit(item, [](const auto& of_x, const auto& of_dy, float4* x_buffer, float4* dy_buffer) {
+        of_x.copy(x_buffer), of_dy.copy(dy_buffer);
+      });
+    cp_async_commit();
+  };
+  const T* const zeros = reinterpret_cast<const T*>(shared);
+  if (threadIdx.x == 0) *shared = float4{0, 0, 0, 0};
+  const bool whole = d.h.out % kPixels == 0 && d.w.out % kPixels == 0;
+  float sums[kTaps + 1][kTaps] = {};  // the last row: dbias
+  for (int i = 0; i < kAhead; ++i) start_copy(begin + i);
+  for (uint32_t item = begin; item < end; ++item) {
+    cp_async_wait<kAhead - 1>();
+    __syncthreads();  // all copies of the item are complete, and no thread still reads the item before
+    start_copy(item + kAhead);
     if (at.t >= count) continue;
+    visit(item, [&](const auto& of_x, const auto& of_dy, const float4* x_buffer, const float4* dy_buffer) {
+      const int row = of_dy.first + at.row, plane = static_cast<int>(at.t);
+      const T* const from_dy = of_dy.in(dy_buffer) + (plane * d.h.out + at.row) * d.w.out + at.x0;
+      const int y0 = row * step_h - d.h.padding, x0 = at.x0 * step_w - d.w.padding - kLead;
+      const T* const from_x = of_x.in(x_buffer) + (plane_of_x * d.h.in + y0 - of_x.first) * d.w.in + x0;
+      const auto zeros_of_dy = static_cast<int>(zeros - from_dy), zeros_of_x = static_cast<int>(zeros - from_x);
+      const auto is_inside = [&](int p, int q) { return (row + p < d.h.out) & (at.x0 + q < d.w.out); };
+      float gradients[kPixels][kPixels];
 #pragma unroll
-    for (int i = 0; i < kPixels * kPixels; ++i) sums[kTaps][0] += gradients[i / kPixels][i % kPixels];
-    const auto add = [&]<bool kWhole>() {
-      const auto is_inside = [&](int p, int q) { return kWhole || (row + p < d.h.out && at.x0 + q < d.w.out); };
-      if constexpr (kSide > 0) {
-        for_lines<kSide, kStride>(at.from, d.pitch, [&](int p, int r, const auto& line) {
+      for (int p = 0; p < kPixels; ++p) {
+        if (d.whole_strips) load_floats(from_dy + (is_inside(p, 0) ? p * d.w.out : zeros_of_dy), gradients[p]);
 #pragma unroll
-          for (int q = 0; q < kPixels; ++q)
-#pragma unroll
-            for (int s = 0; s < kSide; ++s)
-              if (is_inside(p, q)) sums[r][s] += gradients[p][q] * line[q * kStride + s];
-        });
-      } else {
-        const int step_h = static_cast<int>(d.h.stride.divisor) * d.pitch,
-                  step_w = static_cast<int>(d.w.stride.divisor);
-        const int r = static_cast<int>(tap) / d.w.taps, s = static_cast<int>(tap) % d.w.taps;
-        const float* const from = at.from + r * d.h.dilation * d.pitch + s * d.w.dilation;
-#pragma unroll
-        for (int p = 0; p < kPixels; ++p)
-#pragma unroll
-          for (int q = 0; q < kPixels; ++q)
-            if (is_inside(p, q)) sums[0][0] += gradients[p][q] * from[p * step_h + q * step_w];
+        for (int q = 0; q < kPixels; ++q)
+          if (!d.whole_strips)
+            gradients[p][q] = static_cast<float>(from_dy[is_inside(p, q) ? p * d.w.out + q : zeros_of_dy]);
       }
-    };
-    const bool whole = row + kPixels <= d.h.out && at.x0 + kPixels <= d.w.out;  // as in NHWC
-    whole ? add.template operator()<true>() : add.template operator()<false>();
+#pragma unroll
+      for (int i = 0; i < kPixels * kPixels; ++i) sums[kTaps][0] += gradients[i / kPixels][i % kPixels];
+      const auto add = [&]<bool kWhole>() {
+        if constexpr (kSide > 0) {
+#pragma unroll
+          for (int i = 0; i < kReach; ++i) {
+            float line[kVectors][kVec];
+#pragma unroll
+            for (int v = 0; v < kVectors; ++v) {
+              const bool exists = within(y0 + i, d.h.in) & within(x0 + v * kVec, d.w.in);
+              load_floats(from_x + (exists ? i * d.w.in + v * kVec : zeros_of_x), line[v]);
+            }
+#pragma unroll
+            for (int p = 0; p < kPixels; ++p)
+              if (const int r = i - p * kStride; r >= 0 && r < kSide)
+#pragma unroll
+                for (int e = 0; e < kPixels * kSide; ++e) {
+                  const int q = e / kSide, s = e % kSide, column = kLead + q * kStride + s;
+                  if (kWhole || is_inside(p, q)) sums[r][s] += gradients[p][q] * line[column / kVec][column % kVec];
+                }
+          }
+        } else {
+          const int r = static_cast<int>(tap) / d.w.taps * d.h.dilation;
+          const int s = static_cast<int>(tap) % d.w.taps * d.w.dilation;
+#pragma unroll
+          for (int i = 0; i < kPixels * kPixels; ++i) {
+            const int p = i / kPixels, q = i % kPixels, down = r + p * step_h, across = s + q * step_w;
+            const bool exists = within(y0 + down, d.h.in) & within(x0 + across, d.w.in);
+            const auto value = static_cast<float>(from_x[exists ? down * d.w.in + across : zeros_of_x]);
+            if (is_inside(p, q)) sums[0][0] += gradients[p][q] * value;
+          }
+        }
+      };
+      // Pixels beyond dy add nothing, as in NHWC.
+      if (row < d.h.out) whole ? add.template operator()<true>() : add.template operator()<false>();
+    });
   }
   float* const sums_of_threads = reinterpret_cast<float*>(shared);
   const uint32_t units = d.strips.divisor * d.row_groups.divisor;  // threads of a filter
 #pragma unroll
   for (int r = 0; r <= kTaps; ++r) {
+    if (r == kTaps && columns == taps) break;
     __syncthreads();
 #pragma unroll
     for (int s = 0; s < kTaps; ++s) sums_of_threads[s * kPitch + threadIdx.x] = sums[r][s];
     __syncthreads();
-    for (uint32_t i = threadIdx.x; i < count * kTaps; i += blockDim.x) {
-      const uint32_t filter = i / kTaps, s = i % kTaps, column = r == kTaps ? taps + s : tap + r * kTaps + s;
-      if (column >= columns || (r == kTaps && tap > 0)) continue;
+    for (uint32_t group = 0; group < count * kTaps; group += blockDim.x / kLanes) {
+      const uint32_t i = group + threadIdx.x / kLanes, filter = i / kTaps, s = i % kTaps;
+      const uint32_t column = r == kTaps ? taps + s : tap + r * kTaps + s;
       float sum = 0;
-      for (uint32_t unit = 0; unit < units; ++unit) sum += sums_of_threads[s * kPitch + filter * units + unit];
+      for (uint32_t unit = threadIdx.x % kLanes; filter < count && unit < units; unit += kLanes)
+        sum += sums_of_threads[s * kPitch + filter * units + unit];
+      sum = group_reduce<kLanes>(sum, [](float a, float b) { return a + b; });
+      if (threadIdx.x % kLanes > 0 || filter >= count || column >= columns || (r == kTaps && tap > 0)) continue;
       partial[(static_cast<int64_t>(part) * d.out_channels + first + filter) * columns + column] = sum;
     }
   }
@@ -444,9 +521,13 @@ void depthwise_of_type(const ConvCall& call, const Launch& launch) {
   };
   const auto with_planes = [&]<int kVec>() {
     visit_sides(d, [&]<int kSide, int kStride>() {
-      if (pass == ConvPass::backward_weight) return run_wgrad(depthwise_nchw_wgrad_kernel<T, kVec, kSide, kStride>);
       if (pass == ConvPass::forward) return run_other(depthwise_nchw_kernel<T, kVec, false, kSide, kStride>);
       run_other(depthwise_nchw_kernel<T, kVec, true, kSide, 1>);
+    });
+  };
+  const auto wgrad_of_planes = [&]<int kVec>() {
+    visit_sides(d, [&]<int kSide, int kStride>() {
+      run_wgrad(depthwise_nchw_wgrad_kernel<T, (kSide > 0 ? kVec : 1), kSide, kStride>);
     });
   };
   const auto with_channels = [&]<int kVec>() {
@@ -456,7 +537,8 @@ void depthwise_of_type(const ConvCall& call, const Launch& launch) {
       run_other(depthwise_nhwc_kernel<T, kVec, true, kSide, kStride>);
     });
   };
-  if (d.tile_planes > 0) visit_constant<1, kPixels>(d.vec, with_planes);
+  if (d.buffer > 0) visit_constant<1, 2, kPixels>(d.vec, wgrad_of_planes);
+  else if (d.tile_planes > 0) visit_constant<1, kPixels>(d.vec, with_planes);
   else visit_constant<1, 16 / sizeof(T)>(d.vec, with_channels);
 }
 

@@ -145,6 +145,8 @@ struct FewChannelTiling {
 /// depthwise: the number of neighbouring pixels of a row that a thread computes (wgrad: multiplies) at a time. In NCHW,
 /// it processes the same number of rows at a time.
 inline constexpr int kDepthwisePixels = 4;
+/// depthwise: the number of buffers of a block in shared memory for wgrad in NCHW.
+inline constexpr int kDepthwiseBuffers = 3;
 
 /// depthwise. `in` is the image that is read at the taps, and `out` is the image whose pixels read it (wgrad: dy). In
 /// NHWC, a block processes a slab of channels; in NCHW, it processes some planes, or a band of rows of one plane.
@@ -173,6 +175,7 @@ struct DepthwiseTiling {
   Divisor row_groups = {}, bands = {}, tiles = {}, quads = {}, rows = {};
   uint32_t tile_planes = 0;
   int tile_rows = 0, pitch = 0, plane_step = 0;
+  uint32_t buffer = 0, buffer_of_x = 0;  // NCHW wgrad: 16-byte vectors of a buffer, and of its part for x
 };
 
 // ---- implicit_gemm ----

@@ -53,12 +53,12 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
     const int64_t groups = t.side > 0 ? t.h.taps : p.kernel(), strips = ceil_div(t.w.out, kDepthwisePixels);
     const int64_t tap_blocks = ceil_div(groups, std::min(groups, kMostThreads / vectors));
     t.groups = Divisor(ceil_div(groups, tap_blocks)), t.tap_blocks = Divisor(tap_blocks), t.strips = Divisor(strips);
-    t.lanes = u32(kMostThreads / (vectors * t.groups.divisor));
-    const int64_t most_parts = std::max<int64_t>(t.lines * strips / (2 * t.lanes), 1);  // two strips for each thread
+    const int64_t lanes = kMostThreads / (vectors * t.groups.divisor);
+    const int64_t most_parts = std::max<int64_t>(t.lines * strips / (2 * lanes), 1);  // two strips for each thread
     const int64_t parts = std::clamp<int64_t>(wanted / (slabs * tap_blocks), 1, std::min<int64_t>(most_parts, t.lines));
     t.split = u32(ceil_div(t.lines, parts));
     t.blocks = u32(slabs * tap_blocks * ceil_div(t.lines, t.split));
-    t.threads = u32(vectors * t.groups.divisor * t.lanes);
+    t.threads = u32(vectors * t.groups.divisor * lanes), t.lanes = Divisor(lanes);
     return true;
   }
   if (p.pass == ConvPass::backward_data && t.side > 0) t.shift = t.w.padding % static_cast<int>(t.w.stride.divisor);
@@ -70,6 +70,36 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
   t.split = u32(rounds * lines);
   t.blocks = u32(slabs * across * ceil_div(t.lines, rounds * lines)), t.threads = u32(vectors * strips * lines);
   return true;
+}
+
+/// wgrad in NCHW: chooses the number of filters of a block (up to `most`), items of a step and parts for which a
+/// multiprocessor has the least work. `bytes`: of a plane (or band) of x and of dy; bytes_of_x: of x alone.
+void cut_items(const ConvProblem& p, DepthwiseTiling& t, int64_t bytes_of_x, int64_t bytes, int64_t few_bytes,
+               int64_t most) {
+  // A multiprocessor has registers for kBlocksWanted blocks of most_threads. The planes of an item have at least
+  // least_bytes. The work of a block, in steps of threads: it starts in start_steps, and a result takes result_steps.
+  constexpr int64_t most_threads = kMostThreads / 2, least_bytes = 128, start_steps = 2, result_steps = 2;
+  const int64_t units = t.strips.divisor * t.row_groups.divisor, items = p.out().shape[0] * t.bands.divisor;
+  t.tap_blocks = Divisor(t.side > 0 ? 1 : p.kernel());
+  most = std::clamp<int64_t>(most_threads / units, 1, most);
+  int64_t least_work = std::numeric_limits<int64_t>::max();
+  for (int64_t filters = std::min(most, ceil_div(least_bytes, bytes)); filters <= most; ++filters) {
+    const auto vectors = [&](int64_t of_plane) { return ceil_div(filters * of_plane, int64_t{16}) + 1; };
+    const int64_t of_x = vectors(bytes_of_x), buffer = (of_x + vectors(bytes - bytes_of_x)) | 1;
+    const int64_t fitting = std::min(most_threads / (units * filters), few_bytes / (16 * buffer));
+    const int64_t tiles = ceil_div(int64_t{t.out_channels}, filters), blocks = tiles * t.tap_blocks.divisor;
+    const int64_t most_lanes = std::clamp<int64_t>(fitting, 1, items);
+    const int64_t wanted = kBlocksWanted * p.device.multiprocessors / blocks;
+    const int64_t split = ceil_div(items, std::clamp<int64_t>(wanted, 1, ceil_div(items, most_lanes)));
+    const int64_t steps = ceil_div(split, most_lanes), lanes = ceil_div(split, steps), parts = ceil_div(items, split);
+    const int64_t threads = round_up(units * filters * lanes, int64_t{32});  // whole warps, which add the sums
+    const int64_t of_block = (steps + start_steps) * threads + result_steps * filters * p.kernel();
+    const int64_t work = ceil_div(blocks * parts, int64_t{p.device.multiprocessors}) * of_block;
+    if (work >= least_work) continue;
+    least_work = work;
+    t.tile_planes = u32(filters), t.tiles = Divisor(tiles), t.lanes = Divisor(lanes), t.split = u32(split);
+    t.buffer_of_x = u32(of_x), t.buffer = u32(buffer), t.blocks = u32(blocks * parts), t.threads = u32(threads);
+  }
 }
 
 /// Divides the work into blocks of planes or bands (NCHW). Returns false if four rows of a plane are too many for a
@@ -103,7 +133,7 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
     return bytes_of_x(groups) + std::min<int64_t>(pixels * groups, t.h.out) * t.w.out * size;
   };
   // wgrad: the buffers' parts for x and dy begin and end with vectors that contain other bytes.
-  constexpr int64_t around = 2 * 32 + 16, buffers = kDepthwiseBuffers;
+  constexpr int64_t around = 3 * 32, buffers = kDepthwiseBuffers;
   const int64_t most_bytes =
       p.is_wgrad() ? static_cast<int64_t>(p.device.shared_memory) / buffers - around : kMostSharedBytes;
   const int64_t few_bytes = p.is_wgrad() ? kMostSharedBytes / buffers - around : kMostSharedBytes / 2;
@@ -112,29 +142,20 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   if (bytes(groups) > most_bytes) return false;
   const int64_t bands = ceil_div(all_groups, groups), wanted = kBlocksWanted * p.device.multiprocessors;
   groups = ceil_div(all_groups, bands);
-  const int64_t planes = p.is_wgrad() ? t.out_channels : t.planes;
-  int64_t together = 1;
-  if (bands == 1) {
-    const int64_t fitting = std::min(kMostThreads / (strips * groups), few_bytes / bytes(groups));
-    together = std::clamp<int64_t>(std::min(fitting, t.planes / wanted), 1, planes);
-  }
-  const int64_t tiles = ceil_div(planes, together), images = p.out().shape[0];
-  together = ceil_div(planes, tiles);
   t.strips = Divisor(strips), t.row_groups = Divisor(groups), t.bands = Divisor(bands);
-  t.tile_planes = u32(together), t.tiles = Divisor(tiles), t.quads = Divisor(std::max(t.w.in / t.vec, 1));
-  t.tile_rows = static_cast<int>(reach(t.h, pixels * groups));
+  t.quads = Divisor(std::max(t.w.in / t.vec, 1)), t.tile_rows = static_cast<int>(reach(t.h, pixels * groups));
   t.pitch = static_cast<int>(pitch), t.plane_step = static_cast<int>(floats(groups));
   const int64_t spread = t.h.spread.divisor;
   t.rows = Divisor(std::min<int64_t>(t.h.in, (t.tile_rows - 1) / spread + (spread > 1 ? 2 : 1)));
-  t.threads = u32(strips * groups * together), t.blocks = u32(tiles * bands);
-  if (!p.is_wgrad()) return true;
-  t.threads = round_up(t.threads, 32U);  // whole warps, which add the sums
-  t.buffer_of_x = u32(ceil_div(together * bytes_of_x(groups), int64_t{16}) + 1);
-  t.buffer = t.buffer_of_x + u32(ceil_div(together * (bytes(groups) - bytes_of_x(groups)), int64_t{16}) + 1);
-  t.tap_blocks = Divisor(t.side > 0 ? 1 : p.kernel());
-  const int64_t items = images * bands;
-  t.split = u32(ceil_div(items, std::clamp<int64_t>(wanted / (tiles * t.tap_blocks.divisor), 1, items)));
-  t.blocks = u32(tiles * t.tap_blocks.divisor * ceil_div(items, t.split));
+  const int64_t fitting = bands > 1 ? 1 : std::min(kMostThreads / (strips * groups), few_bytes / bytes(groups));
+  if (p.is_wgrad()) {
+    cut_items(p, t, bytes_of_x(groups), bytes(groups), few_bytes, std::clamp<int64_t>(fitting, 1, t.out_channels));
+    return true;
+  }
+  const int64_t tiles =
+      ceil_div(int64_t{t.planes}, std::clamp<int64_t>(std::min(fitting, t.planes / wanted), 1, t.planes));
+  t.tiles = Divisor(tiles), t.tile_planes = u32(ceil_div(int64_t{t.planes}, tiles));
+  t.threads = u32(strips * groups * t.tile_planes), t.blocks = u32(tiles * bands);
   return true;
 }
 
@@ -190,7 +211,7 @@ ConvPlan plan_depthwise(const ConvProblem& p) {
   const int64_t sums =
       planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // floats of the threads' sums
   const int64_t loaded = planes ? t.tile_planes * t.plane_step : t.sums.divisor * p.kernel() * rows;
-  const int64_t buffers = 4 * (1 + kDepthwiseBuffers * int64_t{t.buffer});  // with a vector of zeros
+  const int64_t buffers = 4 * (1 + kDepthwiseBuffers * int64_t{t.lanes.divisor} * t.buffer);  // with a vector of zeros
   plan.shared_bytes = static_cast<size_t>(4 * (p.is_wgrad() ? std::max(buffers, sums) : loaded));
   plan.tiling = t;
   return plan;
@@ -205,11 +226,11 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
   const int64_t rows = ceil_div(t.h.taps, skips ? t.h.stride.divisor : 1);
   const int64_t taps = ceil_div(t.w.taps, skips ? t.w.stride.divisor : 1);
   const int64_t of_thread = kDepthwisePixels * (planes ? kDepthwisePixels * p.kernel() : t.vec * taps);
-  const int64_t loaded = t.buffer > 0 ? 16 * int64_t{t.buffer} / size
+  const int64_t loaded = t.buffer > 0 ? 16 * int64_t{t.lanes.divisor} * t.buffer / size
                          : planes     ? int64_t{t.tile_planes} * t.rows.divisor * t.w.in
                                       : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
-  const int64_t steps = planes  ? sums * std::max<int64_t>(t.split, 1)
-                        : wgrad ? ceil_div(int64_t{t.split} * t.strips.divisor, int64_t{t.lanes})
+  const int64_t steps = planes  ? sums * std::max<int64_t>(ceil_div(t.split, t.lanes.divisor), 1)
+                        : wgrad ? ceil_div(int64_t{t.split} * t.strips.divisor, int64_t{t.lanes.divisor})
                                 : sums * rows * t.split / t.tile_lines;
   WorkCounter counter = work_counter(p, MathMode::fma);
   counter.add_tiles({.blocks = t.blocks,

@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t begin = part * d.split, end = min(begin + d.split, d.lines);
   const uint32_t items = counts ? (end - begin) * d.strips.divisor : 0;
   float sums[kTaps + 1][kVec] = {};  // the last: dbias
-  for (uint32_t item = lane; item < items; item += d.lanes) {
+  for (uint32_t item = lane; item < items; item += d.lanes.divisor) {
     uint32_t strip = item;
     const uint32_t line = begin + d.strips.split(strip);
     uint32_t row = line;
@@ -211,7 +211,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       float sum = 0;
-      for (uint32_t other = 0; other < d.lanes; ++other)
+      for (uint32_t other = 0; other < d.lanes.divisor; ++other)
         sum += sums_of_threads[other * of_lane + threadIdx.x * kVec + e];
       partial[(static_cast<int64_t>(part) * d.out_channels + channel + e) * columns + column] = sum;
     }
@@ -367,18 +367,20 @@ struct PlaneRows {
   __device__ const T* in(const float4* shared) const {
     return reinterpret_cast<const T*>(shared) + bytes_before() / sizeof(T);
   }
-  /// Starts copying the rows in aligned vectors, the first of which may begin before the rows, in the same allocation.
-  __device__ void copy(float4* to) const {
+  /// Starts copying this thread's share of aligned vectors, the first of which may begin before the rows, in the same
+  /// allocation.
+  __device__ void copy(float4* to, uint32_t thread, uint32_t threads) const {
     const char* const begin = reinterpret_cast<const char*>(from) - bytes_before();
     const auto bytes = static_cast<uint32_t>(bytes_before() + elements * sizeof(T));
-    for (uint32_t i = threadIdx.x; i * 16 < bytes; i += blockDim.x)
+    for (uint32_t i = thread; i * 16 < bytes; i += threads)
       cp_async<16>(to + i, begin + i * 16, true, min(bytes - i * 16, 16U));
   }
 };
 
-/// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters. It copies the
-/// operands to shared memory unchanged, two items ahead of the products, where an item is a band of an image. Threads
-/// read x there in vectors of kVec columns, each of which is inside of a row or outside.
+/// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters. An item is a band
+/// of an image; in a step, each lane takes one item. The block copies the operands to shared memory unchanged, two steps
+/// ahead of the products. Threads read x there in vectors of kVec columns, each of which is inside of a row or outside.
+/// Block: lanes x filters x strips x rows. Neighbouring lanes and planes begin in different banks.
 template <class T, int kVec, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nchw_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
@@ -386,49 +388,54 @@ __global__ void __launch_bounds__(kThreads, 2)
   constexpr int kLead = (kVec - kSide / 2 % kVec) % kVec;  // columns of a strip's vectors before its first tap
   constexpr int kReach = (kPixels - 1) * kStride + kSide, kVectors = ceil_div(kLead + kReach, kVec), kLanes = 8;
   extern __shared__ float4 shared[];
-  const PlanePixels at(d, shared);
+  uint32_t lane = threadIdx.x, t = d.lanes.split(lane), strip = t / d.tile_planes;
+  const uint32_t lanes = d.lanes.divisor, group = d.strips.split(strip);
+  const uint32_t copying = blockDim.x / lanes, copy_lane = threadIdx.x / copying;  // threads that copy an item
+  t %= d.tile_planes;
   uint32_t tile = blockIdx.x, tap = d.tiles.split(tile);
   const uint32_t part = d.tap_blocks.split(tap), first = tile * d.tile_planes;
   const uint32_t count = min(d.tile_planes, d.out_channels - first), taps = d.taps.divisor;
   const uint32_t begin = part * d.split, end = min(begin + d.split, d.planes / d.out_channels * d.bands.divisor);
   const uint32_t channel = d.multiplier.quotient(first), channels = d.multiplier.quotient(first + count - 1) - channel;
-  const int plane_of_x = static_cast<int>(d.multiplier.quotient(first + at.t) - channel);
+  const int plane = static_cast<int>(t), plane_of_x = static_cast<int>(d.multiplier.quotient(first + t) - channel);
+  const int place = static_cast<int>(group) * kPixels, column = static_cast<int>(strip) * kPixels;
   const int step_h = kSide > 0 ? kStride : static_cast<int>(d.h.stride.divisor);
   const int step_w = kSide > 0 ? kStride : static_cast<int>(d.w.stride.divisor);
-  const auto visit = [&](uint32_t item, const auto& f) {
-    uint32_t band = item;
+  const auto visit = [&](uint32_t step, uint32_t of_lane, const auto& f) {
+    uint32_t band = begin + step * lanes + of_lane;
+    if (of_lane >= lanes || band >= end) return;
     const uint32_t image = d.bands.split(band);
     const int rows = static_cast<int>(d.row_groups.divisor) * kPixels, row = static_cast<int>(band) * rows;
     const PlaneRows<T> of_x(x, image * d.in_channels + channel, channels + 1, {d.h.in, d.w.in},
                             row * step_h - d.h.padding, d.tile_rows);
     const PlaneRows<T> of_dy(dy, image * d.out_channels + first, count, {d.h.out, d.w.out}, row, rows);
-    float4* const buffer = shared + 1 + (item - begin) % kDepthwiseBuffers * d.buffer;
+    float4* const buffer = shared + 1 + (step % kDepthwiseBuffers * lanes + of_lane) * d.buffer;
     f(of_x, of_dy, buffer, buffer + d.buffer_of_x);
   };
-  const auto start_copy = [&](uint32_t item) {
-    if (item < end)
-      visit(item, [](const auto& of_x, const auto& of_dy, float4* x_buffer, float4* dy_buffer) {
-        of_x.copy(x_buffer), of_dy.copy(dy_buffer);
-      });
+  const auto start_copy = [&](uint32_t step) {
+    visit(step, copy_lane, [&](const auto& of_x, const auto& of_dy, float4* x_buffer, float4* dy_buffer) {
+      of_x.copy(x_buffer, threadIdx.x % copying, copying), of_dy.copy(dy_buffer, threadIdx.x % copying, copying);
+    });
     cp_async_commit();
   };
   const T* const zeros = reinterpret_cast<const T*>(shared);
   if (threadIdx.x == 0) *shared = float4{0, 0, 0, 0};
   const bool whole = d.h.out % kPixels == 0 && d.w.out % kPixels == 0;
   float sums[kTaps + 1][kTaps] = {};  // the last row: dbias
-  for (int i = 0; i < kAhead; ++i) start_copy(begin + i);
-  for (uint32_t item = begin; item < end; ++item) {
+  for (int i = 0; i < kAhead; ++i) start_copy(i);
+  for (uint32_t step = 0; begin + step * lanes < end; ++step) {
     cp_async_wait<kAhead - 1>();
-    __syncthreads();  // all copies of the item are complete, and no thread still reads the item before
-    start_copy(item + kAhead);
-    if (at.t >= count) continue;
-    visit(item, [&](const auto& of_x, const auto& of_dy, const float4* x_buffer, const float4* dy_buffer) {
-      const int row = of_dy.first + at.row, plane = static_cast<int>(at.t);
-      const T* const from_dy = of_dy.in(dy_buffer) + (plane * d.h.out + at.row) * d.w.out + at.x0;
-      const int y0 = row * step_h - d.h.padding, x0 = at.x0 * step_w - d.w.padding - kLead;
+    __syncthreads();  // all copies of the step are complete, and no thread still reads those of the step before
+    start_copy(step + kAhead);
+    if (t >= count || group >= d.row_groups.divisor) continue;
+    visit(step, lane, [&](const auto& of_x, const auto& of_dy, const float4* x_buffer, const float4* dy_buffer) {
+      const int row = of_dy.first + place;
+      if (row >= d.h.out) return;
+      const T* const from_dy = of_dy.in(dy_buffer) + (plane * d.h.out + place) * d.w.out + column;
+      const int y0 = row * step_h - d.h.padding, x0 = column * step_w - d.w.padding - kLead;
       const T* const from_x = of_x.in(x_buffer) + (plane_of_x * d.h.in + y0 - of_x.first) * d.w.in + x0;
       const auto zeros_of_dy = static_cast<int>(zeros - from_dy), zeros_of_x = static_cast<int>(zeros - from_x);
-      const auto is_inside = [&](int p, int q) { return (row + p < d.h.out) & (at.x0 + q < d.w.out); };
+      const auto is_inside = [&](int p, int q) { return (row + p < d.h.out) & (column + q < d.w.out); };
       float gradients[kPixels][kPixels];
 #pragma unroll
       for (int p = 0; p < kPixels; ++p) {
@@ -441,42 +448,50 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < kPixels * kPixels; ++i) sums[kTaps][0] += gradients[i / kPixels][i % kPixels];
       const auto add = [&]<bool kWhole>() {
-        if constexpr (kSide > 0) {
 #pragma unroll
-          for (int i = 0; i < kReach; ++i) {
-            float line[kVectors][kVec];
+        for (int i = 0; i < kReach; ++i) {
+          if (!kWhole && !within(y0 + i, d.h.in)) continue;
+          float line[kVectors][kVec], total = 0;
 #pragma unroll
-            for (int v = 0; v < kVectors; ++v) {
-              const bool exists = within(y0 + i, d.h.in) & within(x0 + v * kVec, d.w.in);
-              load_floats(from_x + (exists ? i * d.w.in + v * kVec : zeros_of_x), line[v]);
-            }
+          for (int v = 0; v < kVectors; ++v) {
+            const bool exists = within(y0 + i, d.h.in) & within(x0 + v * kVec, d.w.in);
+            load_floats(from_x + (exists ? i * d.w.in + v * kVec : zeros_of_x), line[v]);
+          }
+          const auto value_of = [&](int at) { return line[(kLead + at) / kVec][(kLead + at) % kVec]; };
+#pragma unroll
+          for (int at = 0; at < kReach; ++at) total += value_of(at);
+          const auto add_line = [&]<bool kAll>() {
 #pragma unroll
             for (int p = 0; p < kPixels; ++p)
-              if (const int r = i - p * kStride; r >= 0 && r < kSide)
+              if (const int r = i - p * kStride; r >= 0 && r < kTaps)
 #pragma unroll
-                for (int e = 0; e < kPixels * kSide; ++e) {
-                  const int q = e / kSide, s = e % kSide, column = kLead + q * kStride + s;
-                  if (kWhole || is_inside(p, q)) sums[r][s] += gradients[p][q] * line[column / kVec][column % kVec];
+                for (int e = 0; e < kPixels * kTaps; ++e) {
+                  const int q = e / kTaps, s = e % kTaps;
+                  if (kAll || is_inside(p, q)) sums[r][s] += gradients[p][q] * value_of(q * kStride + s);
                 }
-          }
-        } else {
-          const int r = static_cast<int>(tap) / d.w.taps * d.h.dilation;
-          const int s = static_cast<int>(tap) % d.w.taps * d.w.dilation;
-#pragma unroll
-          for (int i = 0; i < kPixels * kPixels; ++i) {
-            const int p = i / kPixels, q = i % kPixels, down = r + p * step_h, across = s + q * step_w;
-            const bool exists = within(y0 + down, d.h.in) & within(x0 + across, d.w.in);
-            const auto value = static_cast<float>(from_x[exists ? down * d.w.in + across : zeros_of_x]);
-            if (is_inside(p, q)) sums[0][0] += gradients[p][q] * value;
-          }
+          };
+          kWhole || 0 * total == 0 ? add_line.template operator()<true>() : add_line.template operator()<false>();
         }
       };
-      // Pixels beyond dy add nothing, as in NHWC.
-      if (row < d.h.out) whole ? add.template operator()<true>() : add.template operator()<false>();
+      // Pixels beyond dy add nothing, as in NHWC. They are zero here, but x may have elements that are not finite.
+      if constexpr (kSide > 0) {
+        whole ? add.template operator()<true>() : add.template operator()<false>();
+      } else {
+        const int r = static_cast<int>(tap) / d.w.taps * d.h.dilation;
+        const int s = static_cast<int>(tap) % d.w.taps * d.w.dilation;
+#pragma unroll
+        for (int i = 0; i < kPixels * kPixels; ++i) {
+          const int p = i / kPixels, q = i % kPixels, down = r + p * step_h, across = s + q * step_w;
+          const bool exists = within(y0 + down, d.h.in) & within(x0 + across, d.w.in);
+          const auto value = static_cast<float>(from_x[exists ? down * d.w.in + across : zeros_of_x]);
+          if (is_inside(p, q)) sums[0][0] += gradients[p][q] * value;
+        }
+      }
     });
   }
   float* const sums_of_threads = reinterpret_cast<float*>(shared);
-  const uint32_t units = d.strips.divisor * d.row_groups.divisor;  // threads of a filter
+  const uint32_t of_filter = d.strips.divisor * d.row_groups.divisor * lanes;  // threads that add to a filter
+  const uint32_t sharing = of_filter < kLanes ? 1 : kLanes;                    // threads that add their sums
 #pragma unroll
   for (int r = 0; r <= kTaps; ++r) {
     if (r == kTaps && columns == taps) break;
@@ -484,15 +499,16 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
     for (int s = 0; s < kTaps; ++s) sums_of_threads[s * kPitch + threadIdx.x] = sums[r][s];
     __syncthreads();
-    for (uint32_t group = 0; group < count * kTaps; group += blockDim.x / kLanes) {
-      const uint32_t i = group + threadIdx.x / kLanes, filter = i / kTaps, s = i % kTaps;
-      const uint32_t column = r == kTaps ? taps + s : tap + r * kTaps + s;
+    for (uint32_t from = 0; from < count * kTaps; from += blockDim.x / sharing) {
+      const uint32_t i = from + threadIdx.x / sharing, filter = i / kTaps, s = i % kTaps;
+      const uint32_t at = r == kTaps ? taps + s : tap + r * kTaps + s;
+      const float* const of_thread = sums_of_threads + s * kPitch + filter * lanes;
       float sum = 0;
-      for (uint32_t unit = threadIdx.x % kLanes; filter < count && unit < units; unit += kLanes)
-        sum += sums_of_threads[s * kPitch + filter * units + unit];
-      sum = group_reduce<kLanes>(sum, [](float a, float b) { return a + b; });
-      if (threadIdx.x % kLanes > 0 || filter >= count || column >= columns || (r == kTaps && tap > 0)) continue;
-      partial[(static_cast<int64_t>(part) * d.out_channels + first + filter) * columns + column] = sum;
+      for (uint32_t u = threadIdx.x % sharing; filter < count && u < of_filter; u += sharing)
+        sum += of_thread[u + d.lanes.quotient(u) * (d.tile_planes - 1) * lanes];
+      if (sharing > 1) sum = group_reduce<kLanes>(sum, [](float a, float b) { return a + b; });
+      if (threadIdx.x % sharing > 0 || filter >= count || at >= columns || (r == kTaps && tap > 0)) continue;
+      partial[(static_cast<int64_t>(part) * d.out_channels + first + filter) * columns + at] = sum;
     }
   }
 }

@@ -167,15 +167,16 @@ struct DepthwiseTiling {
   uint32_t blocks = 0, threads = 0, split = 0;  // split: lines (NCHW wgrad: bands of all images) of a block
   // NHWC: vectors of a slab, and slabs; strips of a tile, tiles across a row, and lines of a tile. wgrad: `groups` rows
   // of taps (taps if `side` is 0) of a block, `tap_blocks` blocks for all taps, `lanes` threads that share the strips.
-  Divisor vectors = {}, slabs = {}, strips = {}, across = {}, groups = {}, tap_blocks = {};
-  uint32_t tile_lines = 0, lanes = 0;
+  // NCHW wgrad: `lanes` items of a step.
+  Divisor vectors = {}, slabs = {}, strips = {}, across = {}, groups = {}, tap_blocks = {}, lanes = {};
+  uint32_t tile_lines = 0;
   int shift = 0;  // dgrad: the first strip begins this far before the row, where the stride divides i + padding
   // NCHW uses `strips` of a row, and: groups of rows of a band, bands of a plane, tiles of planes (wgrad: of filters),
   // vectors of a row of `in`, and rows that a block loads; planes of a tile; floats of a row and of a plane.
   Divisor row_groups = {}, bands = {}, tiles = {}, quads = {}, rows = {};
   uint32_t tile_planes = 0;
   int tile_rows = 0, pitch = 0, plane_step = 0;
-  uint32_t buffer = 0, buffer_of_x = 0;  // NCHW wgrad: 16-byte vectors of a buffer, and of its part for x
+  uint32_t buffer = 0, buffer_of_x = 0;  // NCHW wgrad: 16-byte vectors of an item, and of its part for x
 };
 
 // ---- implicit_gemm ----

@@ -158,9 +158,6 @@ class LabWatch final : public detail::StepWatch, graph::ArgumentVisitor {
   size_t next_operand_ = 0;                 // index of the operand that operand() receives next
 };
 
-/// The rows and texts of a page have at most this many bytes. Further rows are left out.
-constexpr size_t kMostBytes = 24 << 20;
-
 /// The texts of a page. Each different text is stored once; rows refer to texts by number.
 struct Texts {
   size_t operator()(const std::string& text) {
@@ -177,7 +174,6 @@ struct Texts {
   size_t bytes = 0;
 };
 
-constexpr size_t kMostNumbers = 4 << 20;       // when the texts have this many bytes, elements are left out
 constexpr size_t kMostOperands = 24;           // maximum number of a call's operands that the page shows
 constexpr size_t kMostUnusedBlocks = 1 << 16;  // blocks from this number on are left out if no row shows a later one
 
@@ -195,12 +191,12 @@ json data_of(const LabRecording& recording, const std::vector<size_t>& boxes) {
   }
   json calls = json::array(), saved = json::array(), blocks = json::array();
   size_t bytes = 0, at = 0, blocks_used = 0, next_saved = 0;
-  for (; at < explanation.calls.size() && bytes + texts.bytes < kMostBytes; ++at) {
+  for (; at < explanation.calls.size() && bytes + texts.bytes < lab_page_bytes; ++at) {
     const Explanation::Call& call = explanation.calls[at];
     const LabRecording::Call seen = at < recording.calls.size() ? recording.calls[at] : LabRecording::Call();
     json operands = json::array();
     for (const auto& operand : std::span(seen.operands).first(std::min(seen.operands.size(), kMostOperands))) {
-      const bool keeps = texts.bytes < kMostNumbers;
+      const bool keeps = texts.bytes < lab_page_bytes / 6;
       blocks_used = std::max(blocks_used, operand.block + 1);
       operands.push_back({texts(operand.name), operand.block, texts(type_of(operand.dtype, operand.shape)),
                           int{operand.is_written}, texts(keeps ? operand.values : "")});
@@ -237,7 +233,7 @@ json data_of(const dist::MessageLog& log) {
   Texts texts;
   json events = json::array();
   for (const dist::MessageLog::Event& event : log.events) {
-    if (96 * events.size() + texts.bytes > kMostBytes) break;
+    if (96 * events.size() + texts.bytes > lab_page_bytes) break;
     const auto size = static_cast<int64_t>(size_of(event.dtype));
     const auto elements = static_cast<int64_t>(event.bytes) / size,
                kept = static_cast<int64_t>(event.body.size()) / size;

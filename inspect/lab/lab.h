@@ -76,6 +76,10 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
 
 }  // namespace training
 
+/// Maximum number of bytes of a page's rows and texts. Further rows are left out, and already after a sixth of it in
+/// texts, the elements of arrays. Tests lower it.
+inline size_t lab_page_bytes = 24 << 20;
+
 /// Writes the page of a step. A page has at most about 30 MB. If not all calls fit, the page says how many are missing.
 /// Throws an IoError if the file cannot be written.
 void write_lab(const training::LabRecording& recording, const std::string& path,

@@ -322,7 +322,9 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
   CHECK(row[9] == 30);
   CHECK(row[10].size() == 24);
 
-  // Elements are left out after 4 MiB of texts.
+  CHECK(lab_page_bytes == 24 << 20);  // and small pages show how the limit is kept
+  const ScopedValue<size_t> smaller(lab_page_bytes, 24 << 10);
+  // Elements are left out after 4 KiB of texts.
   const auto values_of_second = [](size_t length) {
     LabRecording long_values = made_recording(1);
     long_values.calls[0].operands = {{"x", 0, DType::f32, {2}, false, std::string(length, '1')},
@@ -331,13 +333,12 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
     return page.text(page.data["calls"][0][10][1][4]);
   };
   // The texts before are "x", "float32 (2,)" and the long one. A text counts as four bytes more than it has.
-  CHECK(values_of_second((4 << 20) - 26) == "1 2");
-  CHECK(values_of_second((4 << 20) - 25).empty());
+  CHECK(values_of_second((4 << 10) - 26) == "1 2");
+  CHECK(values_of_second((4 << 10) - 25).empty());
 
-  // Calls are left out after 24 MiB, of texts or of rows.
+  // Calls are left out after 24 KiB, of texts or of rows.
   LabRecording long_texts = made_recording(30);
-  for (size_t i = 0; i < 30; ++i)
-    long_texts.explanation.kernels[i].reason = std::to_string(i) + std::string(1 << 20, 'x');
+  for (size_t i = 0; i < 30; ++i) long_texts.explanation.kernels[i].reason = std::to_string(i) + std::string(960, 'x');
   long_texts.saved = {{0, 0, {1}, "a", 0}, {23, 0, {1}, "b", 0}, {24, 0, {1}, "c", 0}};
   const Page texts(long_texts);
   CHECK(texts.data["calls"].size() == 24);
@@ -348,18 +349,25 @@ TEST_CASE("a step's page leaves out what does not fit, and says how much", "[lab
     two.explanation.kernels[0].reason = std::string(length, 'x');
     return Page(two).data["calls"].size();
   };
-  CHECK(calls_after((24 << 20) - 90) == 2);
-  CHECK(calls_after((24 << 20) - 89) == 1);
-  LabRecording rows = made_recording(16'000);
+  CHECK(calls_after((24 << 10) - 90) == 2);
+  CHECK(calls_after((24 << 10) - 89) == 1);
+  LabRecording rows = made_recording(1000);
   for (LabRecording::Call& call : rows.calls) call.operands.assign(24, {"x", 0, DType::f32, {2}, false, "1 2"});
   for (size_t i = 0; i < rows.calls.size(); ++i) rows.saved.push_back({i, 0, {1}, "a", 0});
+  // A row counts as 60 bytes, an operand and a saved array as 64. The texts have 67.
+  lab_page_bytes = 600 * (60 + 24 * 64 + 64) + 67;
   const Page long_page(rows);
-  CHECK(long_page.data["calls"].size() == 15'161);  // a row counts as 60 bytes, an operand and a saved array as 64
-  CHECK(long_page.data["left_out"] == 839);
-  CHECK(long_page.data["saved"].size() == 15'161);
-  CHECK(long_page.html.size() < 30'000'000);
+  CHECK(long_page.data["calls"].size() == 600);
+  CHECK(long_page.data["left_out"] == 400);
+  CHECK(long_page.data["saved"].size() == 600);
+  CHECK(long_page.html.size() < 1'187'000);
+  ++lab_page_bytes;
+  CHECK(Page(rows).data["calls"].size() == 601);
   for (size_t i = 0; i < rows.calls.size(); ++i) rows.explanation.calls[i].name = std::to_string(10'000 + i);
-  CHECK(Page(rows).data["calls"].size() == 15'079);  // and a new text as four bytes more than it has
+  lab_page_bytes = 600 * (60 + 24 * 64 + 64 + 9) + 58;  // a new text counts as four bytes more than it has
+  CHECK(Page(rows).data["calls"].size() == 600);
+  ++lab_page_bytes;
+  CHECK(Page(rows).data["calls"].size() == 601);
 
   // All blocks up to the last one that a row shows, and at least the first 65,536.
   const auto blocks_of = [](size_t count, size_t operand, size_t saved) {
@@ -406,8 +414,9 @@ TEST_CASE("a page of messages has their ends, texts and elements", "[lab]") {
   CHECK(page.text(row[6]) == "float32 (10,)");
   CHECK(page.text(row[7]) == "1 -0.5");
 
+  const ScopedValue<size_t> smaller(lab_page_bytes, 24 << 10);
   log.events.assign(30, event);
-  for (size_t i = 0; i < 30; ++i) log.events[i].text = std::to_string(i) + std::string(1 << 20, 'x');
+  for (size_t i = 0; i < 30; ++i) log.events[i].text = std::to_string(i) + std::string(940, 'x');
   const Page cut(log);
   CHECK(cut.data["events"].size() == 24);
   CHECK(cut.data["left_out"] == 6);
@@ -417,6 +426,6 @@ TEST_CASE("a page of messages has their ends, texts and elements", "[lab]") {
     log.events[0].text = std::string(length, 'x');
     return Page(log).data["events"].size();
   };
-  CHECK(events_after((24 << 20) - 127) == 2);
-  CHECK(events_after((24 << 20) - 126) == 1);
+  CHECK(events_after((24 << 10) - 127) == 2);
+  CHECK(events_after((24 << 10) - 126) == 1);
 }

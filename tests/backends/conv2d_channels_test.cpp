@@ -7,7 +7,7 @@ using namespace gradus::test;
 
 namespace {
 
-struct ConvCase {
+struct ChannelsCase {
   int64_t batch, channels, height, width, filters, kernel[2];
   Conv2dGeometry geometry;
 
@@ -23,7 +23,7 @@ struct ConvCase {
   }
 };
 
-const ConvCase kCases[] = {
+const ChannelsCase kCases[] = {
     {2, 32, 9, 8, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // whole tiles of channels
     {1, 16, 8, 8, 64, {1, 1}, {{1, 1}, {0, 0}, {1, 1}, 1}},    // one tap
     {3, 40, 7, 5, 33, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // tails everywhere
@@ -50,7 +50,7 @@ const ConvCase kCases[] = {
     {60, 1, 28, 28, 6, {5, 5}, {{1, 1}, {2, 2}, {1, 1}, 1}},   // or for six
 };
 
-const ConvCase kFewChannels[] = {
+const ChannelsCase kFewChannels[] = {
     {2, 3, 20, 28, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // several tiles per image
     {3, 1, 9, 11, 24, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // lines of odd length
     {2, 2, 13, 10, 40, {5, 4}, {{2, 3}, {2, 1}, {1, 2}, 1}},  // strided and dilated, a tail of filters
@@ -62,7 +62,7 @@ const ConvCase kFewChannels[] = {
 };
 
 // 3x3 and 5x5 filters with stride 1 and few channels or filters. Their weight gradient has its own kernel on a GPU.
-const ConvCase kSliding[] = {
+const ChannelsCase kSliding[] = {
     {3, 3, 9, 12, 32, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},  // whole pieces
     {9, 1, 13, 8, 1, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // one filter of one channel
     {2, 2, 7, 12, 7, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},   // few filters
@@ -73,7 +73,7 @@ const ConvCase kSliding[] = {
     {1, 3, 4, 6, 8, {3, 3}, {{1, 1}, {1, 1}, {1, 1}, 1}},    // rows of dy that do not fill vectors
 };
 
-void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
+void check_fused(const ChannelsCase& c, const Array& x, const Array& w, const Array& bias, const Array& y) {
   check_agreement(
       "conv2d_bias_relu", {x, w, bias}, {y},
       [&](Backend& b, const Arrays& in, const Arrays& out) {
@@ -82,7 +82,7 @@ void check_fused(const ConvCase& c, const Array& x, const Array& w, const Array&
       {}, 4);
 }
 
-void check_weight_gradient(const ConvCase& c, const Array& dy, const Array& x, const Array& dw) {
+void check_weight_gradient(const ChannelsCase& c, const Array& dy, const Array& x, const Array& dw) {
   check_agreement(
       "conv2d_backward_weight", {dy, x}, {dw},
       [&](Backend& b, const Arrays& in, const Arrays& out) {
@@ -92,7 +92,7 @@ void check_weight_gradient(const ConvCase& c, const Array& dy, const Array& x, c
 }
 
 // The gradients of weights and bias only, with dy masked by y.
-void check_masked_gradient(const ConvCase& c, const Array& dy, const Array& x, const Array& w, const Array& y,
+void check_masked_gradient(const ChannelsCase& c, const Array& dy, const Array& x, const Array& w, const Array& y,
                            const Array& dw, const Array& dbias) {
   check_agreement(
       "conv2d_bias_relu_backward", {dy, x, w, y}, {dw, dbias},
@@ -108,7 +108,7 @@ void check_masked_gradient(const ConvCase& c, const Array& dy, const Array& x, c
 TEST_CASE("convolution with many channels agrees on every backend") {
   Maker make(22);
   for (DType dtype : kFloatingDTypes)
-    for (const ConvCase& c : kCases)
+    for (const ChannelsCase& c : kCases)
       for (Layout layout : sample(make, kImageLayouts)) {
         const Array x = make(c.x(), dtype, layout, -1, 1), dy = make(c.y(), dtype, layout, -1, 1);
         const Array w = make(c.w(), dtype, make.choice(kImageLayouts), -1, 1);
@@ -142,7 +142,7 @@ TEST_CASE("convolution with many channels agrees on every backend") {
 TEST_CASE("convolution of half types with few channels agrees on every backend") {
   Maker make(23);
   for (DType dtype : {DType::f16, DType::bf16})
-    for (const ConvCase& c : kFewChannels)
+    for (const ChannelsCase& c : kFewChannels)
       for (Layout layout : sample(make, kImageLayouts)) {
         const Array x = make(c.x(), dtype, layout, -1, 1), dy = make(c.y(), dtype, Layout::channels_last, -1, 1);
         const Array w = make(c.w(), dtype, make.choice(kImageLayouts), -1, 1);
@@ -162,7 +162,7 @@ TEST_CASE("convolution of half types with few channels agrees on every backend")
 TEST_CASE("the gradient of weights of few channels or filters agrees on every backend") {
   Maker make(24);
   for (DType dtype : kFloatingDTypes)
-    for (const ConvCase& c : kSliding)
+    for (const ChannelsCase& c : kSliding)
       for (Layout layout : sample(make, kImageLayouts)) {
         const Array dy = make(c.y(), dtype, layout, -1, 1), y = make(c.y(), dtype, layout);
         const Array x = make(c.x(), dtype, make.choice(kImageLayouts), -1, 1), w = make(c.w(), dtype);

@@ -8,12 +8,12 @@ using namespace gradus::test;
 
 namespace {
 
-struct ConvCase {
+struct OpenmpConvCase {
   int64_t N, C, H, W, K, R, S;
   Conv2dGeometry g;
 };
 
-void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
+void check_convolution(const OpenmpConvCase& c, DType dtype, MemoryFormat format) {
   const int64_t P = (c.H + 2 * c.g.padding[0] - c.g.dilation[0] * (c.R - 1) - 1) / c.g.stride[0] + 1;
   const int64_t Q = (c.W + 2 * c.g.padding[1] - c.g.dilation[1] * (c.S - 1) - 1) / c.g.stride[1] + 1;
   INFO("N " << c.N << " C " << c.C << " H " << c.H << " W " << c.W << " K " << c.K << " R " << c.R << " S " << c.S
@@ -50,7 +50,7 @@ void check_convolution(const ConvCase& c, DType dtype, MemoryFormat format) {
 }  // namespace
 
 TEST_CASE("openmp convolution over planes agrees with naive") {
-  const ConvCase cases[] = {
+  const OpenmpConvCase cases[] = {
       {2, 1, 28, 28, 6, 5, 5, {{1, 1}, {2, 2}, {1, 1}, 1}},
       {5, 6, 14, 14, 16, 5, 5, {}},
       {3, 5, 9, 7, 17, 3, 3, {{1, 1}, {1, 1}, {1, 1}, 1}},
@@ -68,7 +68,7 @@ TEST_CASE("openmp convolution over planes agrees with naive") {
       {1, 1, 3, 3, 1, 3, 3, {}},
       {17, 2, 4, 4, 3, 3, 3, {{2, 1}, {1, 0}, {1, 1}, 1}},
   };
-  for (const ConvCase& c : cases)
+  for (const OpenmpConvCase& c : cases)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
       for (DType dtype : {DType::f32, DType::f64}) check_convolution(c, dtype, format);
   check_convolution(cases[2], DType::f16, MemoryFormat::contiguous);
@@ -84,7 +84,7 @@ Conv2dGeometry square(int64_t padding, int64_t stride = 1, int64_t dilation = 1,
 }  // namespace
 
 TEST_CASE("openmp convolution over pixels agrees with naive") {
-  const ConvCase cases[] = {
+  const OpenmpConvCase cases[] = {
       {2, 16, 7, 9, 16, 3, 3, square(1)},     // one tile
       {1, 32, 14, 14, 32, 3, 3, square(1)},   // the whole depth in one block
       {3, 17, 5, 6, 33, 3, 3, square(1)},     // a tile and one more column
@@ -111,7 +111,7 @@ TEST_CASE("openmp convolution over pixels agrees with naive") {
       {2, 2, 2, 3, 16, 5, 5, square(4)},
       {2, 3, 9, 9, 16, 3, 3, square(1, 1, 2)},
   };
-  for (const ConvCase& c : cases)
+  for (const OpenmpConvCase& c : cases)
     for (MemoryFormat format : {MemoryFormat::contiguous, MemoryFormat::channels_last})
       for (DType dtype : {DType::f32, DType::f64})
         if (dtype == DType::f32 || c.N * c.C * c.H * c.W * c.K < 1 << 20) check_convolution(c, dtype, format);

@@ -24,8 +24,8 @@ namespace {
 using Batches = std::vector<std::vector<int64_t>>;  // the indices of each batch's samples
 
 // Sample i is the number i.
-struct Numbers : data::datasets::Dataset<Numbers> {
-  explicit Numbers(size_t count) : count(count) {}
+struct RankNumbers : data::datasets::Dataset<RankNumbers> {
+  explicit RankNumbers(size_t count) : count(count) {}
   Example<> get(size_t index) override {
     return {full({2}, static_cast<double>(index)), tensor(static_cast<int64_t>(index))};
   }
@@ -58,7 +58,7 @@ Batches joined(const std::vector<Batches>& parts) {
 
 template <class Sampler>
 auto loader_of(size_t size, const DataLoaderOptions& options) {
-  return make_data_loader<Sampler>(Numbers(size).map(Stack<>()), options);
+  return make_data_loader<Sampler>(RankNumbers(size).map(Stack<>()), options);
 }
 
 // Checks that for several numbers of ranks, two epochs have the same batches as with a single process.
@@ -168,8 +168,9 @@ TEST_CASE("next_batch continues with the next epoch, and from a loaded state", "
 TEST_CASE("ranks: batches of a BatchSampler are divided, too", "[data][loader][distributed]") {
   std::vector<Batches> parts;
   for (size_t rank = 0; rank < 3; ++rank)
-    parts.push_back(rest_of(*make_data_loader(Numbers(11).map(Stack<>()), BatchSampler(SequentialSampler(11), 5, true),
-                                              DataLoaderOptions().distributed(3, rank))));
+    parts.push_back(
+        rest_of(*make_data_loader(RankNumbers(11).map(Stack<>()), BatchSampler(SequentialSampler(11), 5, true),
+                                  DataLoaderOptions().distributed(3, rank))));
   CHECK(joined(parts) == Batches{{0, 1, 2, 3, 4}, {5, 6, 7, 8, 9}});
 }
 
@@ -195,7 +196,8 @@ TEST_CASE("a batch without samples has the shape of the others", "[data][loader]
   const Tensor x = rand({4, 3});
   CHECK(data::datasets::TensorDataset(x).map(Stack<data::TensorExample>()).get_batch({}).data.sizes() == Shape{0, 3});
 
-  auto loader = make_data_loader<SequentialSampler>(Numbers(5).map(Stack<>()), DataLoaderOptions(4).distributed(2, 1));
+  auto loader =
+      make_data_loader<SequentialSampler>(RankNumbers(5).map(Stack<>()), DataLoaderOptions(4).distributed(2, 1));
   std::vector<int64_t> sizes;
   for (auto& batch : data::on_device(*loader, "cpu")) sizes.push_back(batch.data.size(0));
   CHECK(sizes == std::vector<int64_t>{2, 0});

@@ -9,11 +9,11 @@ using namespace gradus::test;
 namespace {
 
 // A file with the given header and data.
-std::string file_of(const std::string& json, const std::string& data) {
+std::string safetensors_file(const std::string& json, const std::string& data) {
   return little_endian(json.size(), 8) + json + data;
 }
 
-std::string error_of(const std::string& file) {
+std::string safetensors_error(const std::string& file) {
   try {
     io::parse_safetensors(bytes_of(file), "test");
   } catch (const IoError& error) { return error.what(); }
@@ -135,7 +135,7 @@ TEST_CASE("safetensors: the data begin at a multiple of 8 bytes", "[io][safetens
 TEST_CASE("safetensors: unaligned offsets are read", "[io][safetensors]") {
   const auto tensors =
       io::parse_safetensors(
-          bytes_of(file_of(
+          bytes_of(safetensors_file(
               R"({"b":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"I32","shape":[1],"data_offsets":[1,5]}})",
               std::string("\5\1\2\0\0", 5))),
           "odd")
@@ -146,27 +146,29 @@ TEST_CASE("safetensors: unaligned offsets are read", "[io][safetensors]") {
 
 TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
   const std::string good = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}})", data(8, '\1');
-  REQUIRE(error_of(file_of(good, data)) == "(no error)");
-  REQUIRE(error_of(file_of(good + "   ", data)) == "(no error)");
+  REQUIRE(safetensors_error(safetensors_file(good, data)) == "(no error)");
+  REQUIRE(safetensors_error(safetensors_file(good + "   ", data)) == "(no error)");
 
   SECTION("truncated anywhere") {
-    const std::string file = file_of(good, data);
-    for (size_t length = 0; length < file.size(); ++length) CHECK(error_of(file.substr(0, length)) != "(no error)");
+    const std::string file = safetensors_file(good, data);
+    for (size_t length = 0; length < file.size(); ++length)
+      CHECK(safetensors_error(file.substr(0, length)) != "(no error)");
     for (size_t length = 0; length < kReferenceFile.size(); ++length)
-      CHECK(error_of(kReferenceFile.substr(0, length)) != "(no error)");
-    CHECK_THAT(error_of(file + "x"), contains("1 bytes that belong to no tensor"));
+      CHECK(safetensors_error(kReferenceFile.substr(0, length)) != "(no error)");
+    CHECK_THAT(safetensors_error(file + "x"), contains("1 bytes that belong to no tensor"));
   }
   SECTION("lengths of the header") {
-    CHECK_THAT(error_of(little_endian(~uint64_t{0}, 8) + good + data), contains("announces a header"));
-    CHECK_THAT(error_of(little_endian(100'000'000, 8) + good + data), contains("truncated"));
-    CHECK_THAT(error_of(little_endian(100'000'001, 8) + good + data), contains("announces a header of 100000001"));
-    CHECK_THAT(error_of(little_endian(good.size() + 9, 8) + good + data), contains("is truncated"));
-    CHECK_THAT(error_of(little_endian(0, 8)), contains("no '{' at byte 8"));
-    CHECK_THAT(error_of(std::string(7, '\0')), contains("has 7 bytes, fewer than the 8"));
-    CHECK_THAT(error_of(""), contains("has 0 bytes"));
+    CHECK_THAT(safetensors_error(little_endian(~uint64_t{0}, 8) + good + data), contains("announces a header"));
+    CHECK_THAT(safetensors_error(little_endian(100'000'000, 8) + good + data), contains("truncated"));
+    CHECK_THAT(safetensors_error(little_endian(100'000'001, 8) + good + data),
+               contains("announces a header of 100000001"));
+    CHECK_THAT(safetensors_error(little_endian(good.size() + 9, 8) + good + data), contains("is truncated"));
+    CHECK_THAT(safetensors_error(little_endian(0, 8)), contains("no '{' at byte 8"));
+    CHECK_THAT(safetensors_error(std::string(7, '\0')), contains("has 7 bytes, fewer than the 8"));
+    CHECK_THAT(safetensors_error(""), contains("has 0 bytes"));
   }
   SECTION("invalid headers") {
-    auto header = [&](const std::string& json) { return error_of(file_of(json, data)); };
+    auto header = [&](const std::string& json) { return safetensors_error(safetensors_file(json, data)); };
     auto tensor = [&](const std::string& fields) {
       return header(std::string("{\"a\":{").append(fields).append("}}"));
     };
@@ -224,7 +226,7 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
              offsets + "]}";
     };
     auto file = [&](const std::string& entries) {
-      return error_of(file_of(std::string("{").append(entries).append("}"), data));
+      return safetensors_error(safetensors_file(std::string("{").append(entries).append("}"), data));
     };
     CHECK_THAT(file(entry("a", "2", "8,0")), contains("[8, 0] in 8 bytes"));
     CHECK_THAT(file(entry("a", "2", "0,9")), contains("[0, 9] in 8 bytes"));
@@ -243,7 +245,8 @@ TEST_CASE("safetensors: hostile files are errors", "[io][safetensors]") {
     CHECK(file(entry("b", "2", "0,8") + "," + entry("z", "0", "0,0") + "," + entry("y", "0", "8,8")) == "(no error)");
   }
   SECTION("booleans") {
-    CHECK_THAT(error_of(file_of(R"({"a":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "\1\1\1\1\1\1\1\2")),
+    CHECK_THAT(safetensors_error(
+                   safetensors_file(R"({"a":{"dtype":"BOOL","shape":[8],"data_offsets":[0,8]}})", "\1\1\1\1\1\1\1\2")),
                contains("element 7 of a boolean array is 2"));
   }
 }

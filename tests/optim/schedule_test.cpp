@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kCalls = 25;
 
-const std::map<std::string, Array>& golden() {
+const std::map<std::string, Array>& golden_schedules() {
   static const auto tensors = io::load_safetensors(test::source_path("tests/optim/golden/trajectories.safetensors"));
   return tensors;
 }
@@ -35,7 +35,7 @@ struct TwoGroups {
   /// Compares the rates and momenta of both groups with row n of a schedule in the golden file.
   void compare(const std::string& name, int n) {
     INFO(name << " after " << n << " calls");
-    const double* row = golden().at("schedule." + name).data<double>() + 4 * n;
+    const double* row = golden_schedules().at("schedule." + name).data<double>() + 4 * n;
     for (int group = 0; group < 2; ++group) {
       const auto& options = static_cast<const SGDOptions&>(optimizer.param_groups()[group].options());
       CHECK(options.lr() == Approx(row[group]).epsilon(1e-12).margin(1e-15));
@@ -138,7 +138,7 @@ TEST_CASE("schedules equal PyTorch's") {
 }
 
 TEST_CASE("ReduceLROnPlateau equals PyTorch's") {
-  const double* metrics = golden().at("metrics").data<double>();
+  const double* metrics = golden_schedules().at("metrics").data<double>();
   for (const auto& [name, make] : plateaus()) {
     TwoGroups two;
     const auto schedule = make(two.optimizer);
@@ -249,7 +249,7 @@ TEST_CASE("a schedule resumed from a state dict is bit-identical") {
       resumed.compare(name, n + 1);
     }
   }
-  const double* metrics = golden().at("metrics").data<double>();
+  const double* metrics = golden_schedules().at("metrics").data<double>();
   for (const auto& [name, make] : plateaus()) {
     TwoGroups through, resumed;
     const auto schedule = make(through.optimizer);

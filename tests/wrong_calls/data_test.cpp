@@ -9,7 +9,7 @@ namespace {
 
 using data::datasets::ImageDataset;
 
-ImageDataset images() {
+ImageDataset four_images() {
   return {zeros({4, 3, 8, 8}, kByte).array(), zeros({4}, kByte).array(), 10, ImageDataset::kTrain, "four images"};
 }
 template <class Dataset>
@@ -21,15 +21,15 @@ data::transforms::Stack<> stack_of_images() { return {}; }
 
 // clang-format off
 const WrongCalls data_calls("data", {
-    wrong<ValueError>("", {"batch_size"}, [] { run(images().map(stack_of_images()), 0); }).found_outside_of_operators(),
-    wrong<ValueError>("", {"workers", "100000"}, [] { run(images().map(stack_of_images()), data::DataLoaderOptions(1).workers(100000)); }).found_outside_of_operators(),
-    wrong<ValueError>("", {"max_jobs"}, [] { run(images().map(stack_of_images()), data::DataLoaderOptions(1).workers(1).max_jobs(0)); }).found_outside_of_operators(),
-    wrong<IndexError>("", {"9", "4"}, [] { images().get(9); }).found_outside_of_operators(),
-    wrong<IndexError>("", {"9", "4"}, [] { images().get_stacked({1, 9}); }).found_outside_of_operators(),
-    wrong<Error>("", {"Normalize", "2 means", "(2, 3, 8, 8)"}, [] { run(images().map(data::transforms::Normalize<>({0.5, 0.5}, {1, 1})).map(stack_of_images())); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"batch_size"}, [] { run(four_images().map(stack_of_images()), 0); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"workers", "100000"}, [] { run(four_images().map(stack_of_images()), data::DataLoaderOptions(1).workers(100000)); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"max_jobs"}, [] { run(four_images().map(stack_of_images()), data::DataLoaderOptions(1).workers(1).max_jobs(0)); }).found_outside_of_operators(),
+    wrong<IndexError>("", {"9", "4"}, [] { four_images().get(9); }).found_outside_of_operators(),
+    wrong<IndexError>("", {"9", "4"}, [] { four_images().get_stacked({1, 9}); }).found_outside_of_operators(),
+    wrong<Error>("", {"Normalize", "2 means", "(2, 3, 8, 8)"}, [] { run(four_images().map(data::transforms::Normalize<>({0.5, 0.5}, {1, 1})).map(stack_of_images())); }).found_outside_of_operators(),
     wrong<ValueError>("", {"deviation", "0"}, [] { data::transforms::Normalize<>(0.5, 0); }).found_outside_of_operators(),
-    wrong<ValueError>("", {"sample ", "no such file"}, [] { run(images().map(data::transforms::TensorLambda<>([](const Tensor&) -> Tensor { throw ValueError("no such file"); })).map(stack_of_images())); }).found_outside_of_operators(),
-    wrong<ShapeError>("", {"sample ", "[add]", "(3, 8, 8)", "(5,)"}, [] { run(images().map(data::transforms::TensorLambda<>([](const Tensor& x) { return x + f({5}); })).map(stack_of_images())); }).found_outside_of_operators(),
+    wrong<ValueError>("", {"sample ", "no such file"}, [] { run(four_images().map(data::transforms::TensorLambda<>([](const Tensor&) -> Tensor { throw ValueError("no such file"); })).map(stack_of_images())); }).found_outside_of_operators(),
+    wrong<ShapeError>("", {"sample ", "[add]", "(3, 8, 8)", "(5,)"}, [] { run(four_images().map(data::transforms::TensorLambda<>([](const Tensor& x) { return x + f({5}); })).map(stack_of_images())); }).found_outside_of_operators(),
     wrong<IoError>("", {"four labels", "7", "3"}, [] { ImageDataset(zeros({4, 1, 2, 2}, kByte).array(), full({4}, 7, kByte).array(), 3, ImageDataset::kTrain, "four labels"); }).found_outside_of_operators(),
     wrong<IoError>("", {"three labels", "4", "3"}, [] { ImageDataset(zeros({4, 1, 2, 2}, kByte).array(), zeros({3}, kByte).array(), 3, ImageDataset::kTrain, "three labels"); }).found_outside_of_operators(),
     wrong<IoError>("", {"/nowhere"}, [] { data::datasets::MNIST("/nowhere"); }).found_outside_of_operators(),

@@ -498,11 +498,10 @@ TEST_CASE("plans of convolutions on CUDA: depthwise takes any filters of float32
       CHECK_FALSE(kDepthwise.can_run(problem(layer, DType::f64)));
       CHECK_FALSE(kDepthwise.can_run(problem({32, 48, 28, 28, 48, 3, 3, 1, 1, 1, 24})));  // two channels in a group
       CHECK_FALSE(kDepthwise.can_run(problem({32, 1, 28, 28, 48, 3, 3, 1, 1})));          // a layer of one channel
-      // Vectors must be whole and aligned: 8 channels, or 4 pixels (dw: 2 or 4, if padding keeps the size of images).
+      // Vectors must be whole and aligned: 8 channels, or 2 or 4 pixels if padding keeps the size of images.
       CHECK(vectors(problem(layer)) == (channels_last ? 8 : 4));
-      const bool is_dw = pass == ConvPass::backward_weight && !channels_last;
-      CHECK(vectors(problem({32, 44, 28, 30, 44, 3, 3, 1, 1, 1, 44})) == (is_dw ? 2 : 1));
-      if (is_dw) CHECK(vectors(problem({32, 44, 28, 28, 44, 3, 3, 1, 0, 1, 44})) == 1);
+      CHECK(vectors(problem({32, 44, 28, 30, 44, 3, 3, 1, 1, 1, 44})) == (channels_last ? 1 : 2));
+      if (!channels_last) CHECK(vectors(problem({32, 44, 28, 28, 44, 3, 3, 1, 0, 1, 44})) == 1);
       ConvProblem odd = problem(layer);
       odd.x.alignment = odd.y.alignment = 2;
       CHECK(vectors(odd) == 1);

@@ -10,20 +10,14 @@ using Axis = DepthwiseTiling::Axis;
 constexpr int64_t kMostThreads = kThreads, kMostSharedBytes = 48 << 10;
 constexpr int64_t kBlocksWanted = 4;  // number of blocks for each multiprocessor
 
-Axis axis_of(const ConvProblem& p, int axis, bool planes) {
+Axis axis_of(const ConvProblem& p, int axis) {
   const Conv2dGeometry& g = p.geometry;
-  const int64_t taps = p.w.shape[2 + axis];
-  Axis result{.in = static_cast<int>(p.in().shape[2 + axis]),
-              .out = static_cast<int>(p.out().shape[2 + axis]),
-              .taps = static_cast<int>(taps),
-              .padding = static_cast<int>(g.padding[axis]),
-              .dilation = static_cast<int>(g.dilation[axis]),
-              .stride = Divisor(g.stride[axis])};
-  if (planes && p.pass == ConvPass::backward_data) {
-    result.padding = static_cast<int>((taps - 1) * g.dilation[axis] - g.padding[axis]);
-    std::swap(result.stride, result.spread);
-  }
-  return result;
+  return {.in = static_cast<int>(p.in().shape[2 + axis]),
+          .out = static_cast<int>(p.out().shape[2 + axis]),
+          .taps = static_cast<int>(p.w.shape[2 + axis]),
+          .padding = static_cast<int>(g.padding[axis]),
+          .dilation = static_cast<int>(g.dilation[axis]),
+          .stride = Divisor(g.stride[axis])};
 }
 
 /// Returns the width of the filters if there is a specialised kernel for this problem, otherwise 0.
@@ -79,26 +73,31 @@ void cut_items(const ConvProblem& p, DepthwiseTiling& t, int64_t bytes_of_x, int
   // A multiprocessor has registers for kBlocksWanted blocks of most_threads. The planes of an item have at least
   // least_bytes. The work of a block, in steps of threads: it starts in start_steps, and a result takes result_steps.
   constexpr int64_t most_threads = kMostThreads / 2, least_bytes = 128, start_steps = 2, result_steps = 2;
-  const int64_t units = t.strips.divisor * t.row_groups.divisor, items = p.out().shape[0] * t.bands.divisor;
-  t.tap_blocks = Divisor(t.side > 0 ? 1 : p.kernel());
+  const int64_t units = t.strips.divisor * t.row_groups.divisor, kernel = p.kernel();
+  const int64_t items = p.out().shape[0] * t.bands.divisor, processors = p.device.multiprocessors;
+  t.tap_blocks = Divisor(t.side > 0 ? 1 : kernel);
   most = std::clamp<int64_t>(most_threads / units, 1, most);
   int64_t least_work = std::numeric_limits<int64_t>::max();
   for (int64_t filters = std::min(most, ceil_div(least_bytes, bytes)); filters <= most; ++filters) {
     const auto vectors = [&](int64_t of_plane) { return ceil_div(filters * of_plane, int64_t{16}) + 1; };
     const int64_t of_x = vectors(bytes_of_x), buffer = (of_x + vectors(bytes - bytes_of_x)) | 1;
     const int64_t fitting = std::min(most_threads / (units * filters), few_bytes / (16 * buffer));
-    const int64_t tiles = ceil_div(int64_t{t.out_channels}, filters), blocks = tiles * t.tap_blocks.divisor;
     const int64_t most_lanes = std::clamp<int64_t>(fitting, 1, items);
-    const int64_t wanted = kBlocksWanted * p.device.multiprocessors / blocks;
-    const int64_t split = ceil_div(items, std::clamp<int64_t>(wanted, 1, ceil_div(items, most_lanes)));
-    const int64_t steps = ceil_div(split, most_lanes), lanes = ceil_div(split, steps), parts = ceil_div(items, split);
+    const int64_t tiles = ceil_div(int64_t{t.out_channels}, filters);
+    int64_t blocks = tiles * t.tap_blocks.divisor;
+    const int64_t most_parts = ceil_div(items, most_lanes), wanted = kBlocksWanted * processors / blocks;
+    const int64_t split = ceil_div(items, std::clamp<int64_t>(wanted, 1, most_parts));
+    const int64_t steps = ceil_div(split, most_lanes), lanes = ceil_div(split, steps);
     const int64_t threads = round_up(units * filters * lanes, int64_t{32});  // whole warps, which add the sums
-    const int64_t of_block = (steps + start_steps) * threads + result_steps * filters * p.kernel();
-    const int64_t work = ceil_div(blocks * parts, int64_t{p.device.multiprocessors}) * of_block;
+    blocks *= ceil_div(items, split);
+    const int64_t of_block = (steps + start_steps) * threads + result_steps * filters * kernel;
+    const int64_t work = ceil_div(blocks, processors) * of_block;
     if (work >= least_work) continue;
     least_work = work;
-    t.tile_planes = u32(filters), t.tiles = Divisor(tiles), t.lanes = Divisor(lanes), t.split = u32(split);
-    t.buffer_of_x = u32(of_x), t.buffer = u32(buffer), t.blocks = u32(blocks * parts), t.threads = u32(threads);
+    t.tile_planes = u32(filters), t.tiles = Divisor(tiles);
+    t.lanes = Divisor(lanes), t.split = u32(split);
+    t.buffer_of_x = u32(of_x), t.buffer = u32(buffer);
+    t.blocks = u32(blocks), t.threads = u32(threads);
   }
 }
 
@@ -111,50 +110,42 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   const auto aligned = [&](const ConvOperand& image, int64_t vec) {
     return image.shape[3] % vec == 0 && image.alignment >= vec * size;
   };
-  t.vec = aligned(p.in(), pixels) ? pixels : 1, t.whole_strips = aligned(p.out(), pixels);
-  if (p.is_wgrad() && t.vec == 1 && aligned(p.in(), 2)) t.vec = 2;
-  if (p.is_wgrad() && t.w.padding != t.side / 2) t.vec = 1;
+  const bool dgrad = p.pass == ConvPass::backward_data;
+  t.vec = aligned(p.in(), pixels) ? pixels : aligned(p.in(), 2) ? 2 : 1, t.whole_strips = aligned(p.out(), pixels);
+  if (t.w.padding != t.side / 2 || (dgrad && t.w.stride.divisor > 1)) t.vec = 1;
   const int64_t strips = ceil_div(t.w.out, pixels), all_groups = ceil_div(t.h.out, pixels);
   if (strips > kMostThreads) return false;
-  const auto reach = [](const Axis& axis, int64_t size) {
-    return (size - 1) * axis.stride.divisor + int64_t{axis.taps - 1} * axis.dilation + 1;
+  const auto tile_rows = [&](int64_t groups) {
+    return (pixels * groups - 1) * (dgrad ? 1 : t.h.stride.divisor) + int64_t{t.h.taps - 1} * t.h.dilation + 1;
   };
-  const int64_t pitch = round_up(reach(t.w, pixels * strips), pixels);
-  // The number of floats of a plane: an odd multiple of four, so that planes begin in different banks.
-  const auto floats = [&](int64_t groups) {
-    return round_up(reach(t.h, pixels * groups) * pitch, 2 * pixels) + pixels;
-  };
-  const auto bytes_of_x = [&](int64_t groups) {
-    const int64_t rows = groups == all_groups ? t.h.in : std::min<int64_t>(reach(t.h, pixels * groups), t.h.in);
-    return rows * t.w.in * size;
+  const auto bytes_of_in = [&](int64_t groups) {
+    const int64_t rows = dgrad ? tile_rows(groups) / t.h.stride.divisor + 1 : tile_rows(groups);
+    return (groups == all_groups ? t.h.in : std::min<int64_t>(rows, t.h.in)) * t.w.in * size;
   };
   const auto bytes = [&](int64_t groups) {
-    if (!p.is_wgrad()) return 4 * floats(groups);
-    return bytes_of_x(groups) + std::min<int64_t>(pixels * groups, t.h.out) * t.w.out * size;
+    return bytes_of_in(groups) + (p.is_wgrad() ? std::min<int64_t>(pixels * groups, t.h.out) * t.w.out * size : 0);
   };
-  // wgrad: the buffers' parts for x and dy begin and end with vectors that contain other bytes.
-  constexpr int64_t around = 3 * 32, buffers = kDepthwiseBuffers;
-  const int64_t most_bytes =
-      p.is_wgrad() ? static_cast<int64_t>(p.device.shared_memory) / buffers - around : kMostSharedBytes;
-  const int64_t few_bytes = p.is_wgrad() ? kMostSharedBytes / buffers - around : kMostSharedBytes / 2;
+  // Buffers (wgrad: their parts for x and dy) begin and end with vectors that contain other bytes.
+  constexpr int64_t around = 3 * 32;
+  const int64_t shared =
+      p.is_wgrad() ? static_cast<int64_t>(p.device.shared_memory) / kDepthwiseBuffers : kMostSharedBytes;
+  const int64_t few_bytes = kMostSharedBytes / (p.is_wgrad() ? kDepthwiseBuffers : 2) - around;
   int64_t groups = std::min(all_groups, kMostThreads / strips);
   while (groups > 1 && bytes(groups) > few_bytes) --groups;
-  if (bytes(groups) > most_bytes) return false;
+  if (bytes(groups) > shared - around) return false;
   const int64_t bands = ceil_div(all_groups, groups), wanted = kBlocksWanted * p.device.multiprocessors;
   groups = ceil_div(all_groups, bands);
   t.strips = Divisor(strips), t.row_groups = Divisor(groups), t.bands = Divisor(bands);
-  t.quads = Divisor(std::max(t.w.in / t.vec, 1)), t.tile_rows = static_cast<int>(reach(t.h, pixels * groups));
-  t.pitch = static_cast<int>(pitch), t.plane_step = static_cast<int>(floats(groups));
-  const int64_t spread = t.h.spread.divisor;
-  t.rows = Divisor(std::min<int64_t>(t.h.in, (t.tile_rows - 1) / spread + (spread > 1 ? 2 : 1)));
+  t.tile_rows = static_cast<int>(tile_rows(groups));
   const int64_t fitting = bands > 1 ? 1 : std::min(kMostThreads / (strips * groups), few_bytes / bytes(groups));
   if (p.is_wgrad()) {
-    cut_items(p, t, bytes_of_x(groups), bytes(groups), few_bytes, std::clamp<int64_t>(fitting, 1, t.out_channels));
+    cut_items(p, t, bytes_of_in(groups), bytes(groups), few_bytes, std::clamp<int64_t>(fitting, 1, t.out_channels));
     return true;
   }
-  const int64_t tiles =
-      ceil_div(int64_t{t.planes}, std::clamp<int64_t>(std::min(fitting, t.planes / wanted), 1, t.planes));
-  t.tiles = Divisor(tiles), t.tile_planes = u32(ceil_div(int64_t{t.planes}, tiles));
+  const int64_t planes = t.planes, most = t.sums.divisor > 1 ? 1 : std::min(fitting, planes / wanted);
+  const int64_t tiles = ceil_div(planes, std::clamp<int64_t>(most, 1, planes));
+  t.tiles = Divisor(tiles), t.tile_planes = u32(ceil_div(planes, tiles));
+  t.buffer = u32(ceil_div(t.tile_planes * bytes(groups), int64_t{16}) + 1);
   t.threads = u32(strips * groups * t.tile_planes), t.blocks = u32(tiles * bands);
   return true;
 }
@@ -175,8 +166,8 @@ std::optional<DepthwiseTiling> depthwise_tiling(const ConvProblem& p) {
       return std::nullopt;
   }
   const Shape& out = p.out().shape;
-  DepthwiseTiling t{.h = axis_of(p, 0, planes),
-                    .w = axis_of(p, 1, planes),
+  DepthwiseTiling t{.h = axis_of(p, 0),
+                    .w = axis_of(p, 1),
                     .in_channels = u32(p.in().shape[1]),
                     .out_channels = u32(out[1]),
                     .lines = u32(out[0] * out[2]),
@@ -208,11 +199,11 @@ ConvPlan plan_depthwise(const ConvProblem& p) {
     const auto whole = [](const Axis& axis) { return ConvPhase::Axis{0, axis.out, 0, 1, axis.taps, 0, 0}; };
     plan.phases = {{.h = whole(t.h), .w = whole(t.w)}};
   }
-  const int64_t sums =
-      planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;  // floats of the threads' sums
-  const int64_t loaded = planes ? t.tile_planes * t.plane_step : t.sums.divisor * p.kernel() * rows;
-  const int64_t buffers = 4 * (1 + kDepthwiseBuffers * int64_t{t.lanes.divisor} * t.buffer);  // with a vector of zeros
-  plan.shared_bytes = static_cast<size_t>(4 * (p.is_wgrad() ? std::max(buffers, sums) : loaded));
+  // Floats: the sums of wgrad's threads, or the weights; in NCHW, a vector of zeros and the buffers.
+  const int64_t sums = planes ? std::max(t.side, 1) * (kMostThreads + 1) : kMostThreads * t.vec;
+  const int64_t loaded = p.is_wgrad() ? sums : planes ? 0 : t.sums.divisor * p.kernel() * rows;
+  const int64_t buffers = (p.is_wgrad() ? kDepthwiseBuffers : 1) * int64_t{t.lanes.divisor} * t.buffer;
+  plan.shared_bytes = static_cast<size_t>(4 * std::max(4 * (1 + buffers), loaded));
   plan.tiling = t;
   return plan;
 }
@@ -226,9 +217,8 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
   const int64_t rows = ceil_div(t.h.taps, skips ? t.h.stride.divisor : 1);
   const int64_t taps = ceil_div(t.w.taps, skips ? t.w.stride.divisor : 1);
   const int64_t of_thread = kDepthwisePixels * (planes ? kDepthwisePixels * p.kernel() : t.vec * taps);
-  const int64_t loaded = t.buffer > 0 ? 16 * int64_t{t.lanes.divisor} * t.buffer / size
-                         : planes     ? int64_t{t.tile_planes} * t.rows.divisor * t.w.in
-                                      : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
+  const int64_t loaded =
+      planes ? 16 * int64_t{t.lanes.divisor} * t.buffer / size : int64_t{t.threads} * (kDepthwisePixels + taps) * t.vec;
   const int64_t steps = planes  ? sums * std::max<int64_t>(ceil_div(t.split, t.lanes.divisor), 1)
                         : wgrad ? ceil_div(int64_t{t.split} * t.strips.divisor, int64_t{t.lanes.divisor})
                                 : sums * rows * t.split / t.tile_lines;
@@ -238,7 +228,7 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
                      .steps = steps,
                      .multiply_adds = t.threads * of_thread,
                      .bytes = loaded * size,
-                     .elements = t.vec == 1 && t.buffer == 0 ? loaded : 0});
+                     .elements = t.vec == 1 && !planes ? loaded : 0});
   counter.add(kLaunches, wgrad ? 2 : 1);
   if (wgrad) counter.add_parts(plan.split_k, p.w.numel());
   return counter.work();

@@ -10,9 +10,9 @@
 // Grid: x = slabs of up to 64 channels x tiles of rows and of strips of four pixels.  wgrad: slabs x rows of taps (if a
 // block cannot have all) x parts of the rows of all images.  Block: up to 256 threads: vectors x strips x rows; wgrad:
 // vectors x rows of taps x strips.
-// NCHW.  A block loads one or several planes, or a band of rows, as floats into shared memory, with zeros for padding
-// and, for dgrad with a stride, between the pixels. A thread computes 4 x 4 pixels, for which it reads the rows once.
-// wgrad copies planes of x and dy without a conversion or padding, while it multiplies the ones before.
+// NCHW.  A block copies one or several planes, or a band of rows, unchanged into shared memory. A thread computes 4 x 4
+// pixels, for which it reads the rows once; outside of the image and, for dgrad with a stride, between the pixels it
+// reads a zero. wgrad copies planes of x and dy while it multiplies the ones before.
 // Grid: x = bands x tiles of planes; wgrad: tiles of filters x parts of the images' bands.  Block: up to 256 threads.
 // A multiprocessor has registers for at least two blocks.
 //
@@ -220,136 +220,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 // ---- NCHW ----
 
-/// The 4 x 4 pixels of a thread: the index t of their plane in the block, their first row in the band and first column.
-struct PlanePixels {
-  uint32_t t;
-  int row, x0;
-  const float* from;  // the first element in shared memory that these pixels read
-
-  __device__ PlanePixels(const DepthwiseTiling& d, const float4* shared) {
-    uint32_t strip = threadIdx.x, group = d.strips.split(strip);
-    t = d.row_groups.split(group);
-    row = static_cast<int>(group) * kPixels, x0 = static_cast<int>(strip) * kPixels;
-    from = reinterpret_cast<const float*>(shared) + t * d.plane_step +
-           row * static_cast<int>(d.h.stride.divisor) * d.pitch + x0 * static_cast<int>(d.w.stride.divisor);
-  }
-};
-
-/// Copies the rows of `in` that a band reads to `shared`, with zeros outside of the image. plane_of(t) is the t-th of
-/// `count` planes. All threads of a block must call this.
-template <int kVec, class T, class PlaneOf>
-__device__ void load_planes(const DepthwiseTiling& d, const T* in, uint32_t band, uint32_t count,
-                            const PlaneOf& plane_of, float4* shared) {
-  __syncthreads();  // other threads may still read `shared`
-  for (uint32_t i = threadIdx.x; i < d.tile_planes * d.plane_step / 4; i += blockDim.x) shared[i] = float4{0, 0, 0, 0};
-  __syncthreads();
-  float* const to = reinterpret_cast<float*>(shared);
-  const int spread = static_cast<int>(d.h.spread.divisor), spread_w = static_cast<int>(d.w.spread.divisor);
-  const int first_row = static_cast<int>(band * d.row_groups.divisor * kPixels * d.h.stride.divisor) -
-                        d.h.padding;  // in the padded image
-  const int first = first_row > 0 ? static_cast<int>(d.h.spread.quotient(first_row)) : 0;
-#pragma unroll 4
-  for (uint32_t i = threadIdx.x; i < count * d.rows.divisor * d.quads.divisor; i += blockDim.x) {
-    uint32_t quad = i, row = d.quads.split(quad);
-    const uint32_t t = d.rows.split(row);
-    const int y = first + static_cast<int>(row), place = y * spread - first_row;
-    if (y >= d.h.in || !within(place, d.tile_rows)) continue;
-    float values[kVec];
-    load_floats(in + (plane_of(t) * d.h.in + y) * d.w.in + quad * kVec, values);
-    float* const line = to + t * d.plane_step + place * d.pitch;
-    // Each group of eight lanes begins with another element of the vector, so that the stores of a warp go to different
-    // banks.
-#pragma unroll
-    for (int k = 0; k < kVec; ++k) {
-      const int e = (k + threadIdx.x / 8) % kVec;
-      float value = values[0];
-#pragma unroll
-      for (int other = 1; other < kVec; ++other) value = e == other ? values[other] : value;
-      const int column = (static_cast<int>(quad) * kVec + e) * spread_w + d.w.padding;
-      if (within(column, d.pitch)) line[column] = value;
-    }
-  }
-  __syncthreads();
-}
-
-/// Calls f(p, r, line) for rows p of pixels and rows r of taps, where `line` is the row of shared memory at `from` that
-/// they read.
-template <int kSide, int kStride, class F>
-__device__ void for_lines(const float* from, int pitch, const F& f) {
-  constexpr int kWidth = ((kPixels - 1) * kStride + kSide + 3) / 4 * 4;
-#pragma unroll
-  for (int i = 0; i < (kPixels - 1) * kStride + kSide; ++i) {
-    float line[kWidth];
-#pragma unroll
-    for (int j = 0; j < kWidth; j += 4)
-      *reinterpret_cast<float4*>(line + j) = *reinterpret_cast<const float4*>(from + i * pitch + j);
-#pragma unroll
-    for (int p = 0; p < kPixels; ++p)
-      if (const int r = i - p * kStride; r >= 0 && r < kSide) f(p, r, line);
-  }
-}
-
-/// fprop, and dgrad as fprop with reversed taps. kSide: size of a square filter without a dilation; 0: any filter.
-template <class T, int kVec, bool kBackward, int kSide, int kStride>
-__global__ void __launch_bounds__(kThreads, 2)
-    depthwise_nchw_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
-                          T* out) {
-  extern __shared__ float4 shared[];
-  const PlanePixels at(d, shared);
-  uint32_t band = blockIdx.x;
-  const uint32_t first = d.bands.split(band) * d.tile_planes, count = min(d.tile_planes, d.planes - first);
-  const uint32_t plane = first + at.t, channel = plane % d.out_channels, taps = d.taps.divisor;
-  float sums[kPixels][kPixels] = {};
-  for (uint32_t m = 0; m < d.sums.divisor; ++m) {
-    const T* const filter = weight + (channel * d.sums.divisor + m) * taps;
-    const auto weight_of = [&](uint32_t tap) { return static_cast<float>(filter[kBackward ? taps - 1 - tap : tap]); };
-    float weights[kSide > 0 ? kSide : 1][kSide > 0 ? kSide : 1];  // loaded while the planes are loaded
-#pragma unroll
-    for (int r = 0; r < kSide; ++r)
-#pragma unroll
-      for (int s = 0; s < kSide; ++s) weights[r][s] = weight_of(r * kSide + s);
-    const auto plane_of = [&](uint32_t t) {
-      return kBackward ? (first + t) * d.sums.divisor + m : d.multiplier.quotient(first + t);
-    };
-    load_planes<kVec>(d, in, band, count, plane_of, shared);
-    if (at.t >= count) continue;
-    if constexpr (kSide > 0) {
-      for_lines<kSide, kStride>(at.from, d.pitch, [&](int p, int r, const auto& line) {
-#pragma unroll
-        for (int q = 0; q < kPixels; ++q)
-#pragma unroll
-          for (int s = 0; s < kSide; ++s) sums[p][q] += line[q * kStride + s] * weights[r][s];
-      });
-    } else {
-      const int step_h = static_cast<int>(d.h.stride.divisor) * d.pitch, step_w = static_cast<int>(d.w.stride.divisor);
-      for (int r = 0; r < d.h.taps; ++r)
-        for (int s = 0; s < d.w.taps; ++s) {
-          const float* const from = at.from + r * d.h.dilation * d.pitch + s * d.w.dilation;
-          const float w = weight_of(r * d.w.taps + s);
-#pragma unroll
-          for (int i = 0; i < kPixels * kPixels; ++i)
-            sums[i / kPixels][i % kPixels] += from[i / kPixels * step_h + i % kPixels * step_w] * w;
-        }
-    }
-  }
-  if (at.t >= count) return;
-#pragma unroll
-  for (int p = 0; p < kPixels; ++p) {
-    const int row = static_cast<int>(band * d.row_groups.divisor) * kPixels + at.row + p;
-    if (row >= d.h.out) break;
-    T* const to = out + (plane * d.h.out + row) * d.w.out + at.x0;
-    Vec<T, kPixels> result;
-#pragma unroll
-    for (int q = 0; q < kPixels; ++q) result.value[q] = finished(sums[p][q], bias, channel * bias_step, relu);
-    if (d.whole_strips) store<kPixels>(to, result);
-#pragma unroll
-    for (int q = 0; q < kPixels; ++q)
-      if (!d.whole_strips && at.x0 + q < d.w.out) to[q] = result.value[q];
-  }
-}
-
-/// wgrad: the rows of x or dy that a block reads at a time. They are contiguous: the rows of a band of one plane, or of
-/// neighbouring planes all rows from the first to the last one that is read.
+/// The rows of `in`, or for wgrad of dy, that a block reads at a time. They are contiguous: the rows of a band of one
+/// plane, or of neighbouring planes all rows from the first to the last one that is read.
 template <class T>
 struct PlaneRows {
   const T* from;
@@ -377,16 +249,118 @@ struct PlaneRows {
   }
 };
 
+/// Calls f(i, value_of) for the rows i that 4 x 4 pixels of `out` read at all taps. value_of(j) is the pixel at row
+/// y0 + i and column x0 + j of `plane`, with kSpread - 1 zeros between its pixels and zeros around them. Pixels are
+/// read in vectors, each of which is inside of a row or outside. kSkip: rows outside of the plane are skipped.
+template <int kVec, int kSide, int kStep, int kSpread, bool kSkip, class T, class F>
+__device__ void for_lines(const DepthwiseTiling& d, const T* plane, const T* zeros, int y0, int x0, const F& f) {
+  constexpr int kLead = (kVec - kSide / 2 % kVec) % kVec;  // columns of the vectors before x0
+  constexpr int kReach = (kPixels - 1) * kStep + kSide, kVectors = ceil_div(kLead + kReach, kVec);
+#pragma unroll
+  for (int i = 0; i < kReach; ++i) {
+    const int y = y0 + i;
+    if ((kSkip && !within(y / kSpread, d.h.in)) || y % kSpread != 0) continue;
+    float line[kVectors][kVec];
+#pragma unroll
+    for (int v = 0; v < kVectors; ++v) {
+      const int x = x0 - kLead + v * kVec;
+      const bool exists = within(y / kSpread, d.h.in) & within(x / kSpread, d.w.in) & (x % kSpread == 0);
+      load_floats(exists ? plane + y / kSpread * d.w.in + x / kSpread : zeros, line[v]);
+    }
+    f(i, [&](int j) { return line[(kLead + j) / kVec][(kLead + j) % kVec]; });
+  }
+}
+
+/// fprop, and dgrad as fprop of dy with reversed taps and stride - 1 zeros between the pixels. kSide: size of a square
+/// filter without a dilation; 0: any filter.
+template <class T, int kVec, bool kBackward, int kSide, int kStride>
+__global__ void __launch_bounds__(kThreads, 2)
+    depthwise_nchw_kernel(DepthwiseTiling d, const T* in, const T* weight, const T* bias, int64_t bias_step, bool relu,
+                          T* out) {
+  constexpr int kTaps = kSide > 0 ? kSide : 1;
+  extern __shared__ float4 shared[];
+  uint32_t strip = threadIdx.x, group = d.strips.split(strip), band = blockIdx.x;
+  const uint32_t t = d.row_groups.split(group), first = d.bands.split(band) * d.tile_planes;
+  const uint32_t count = min(d.tile_planes, d.planes - first), plane = first + t, channel = plane % d.out_channels;
+  const int band_row = static_cast<int>(band * d.row_groups.divisor) * kPixels;
+  const int row = band_row + static_cast<int>(group) * kPixels, column = static_cast<int>(strip) * kPixels;
+  // The first pixel that the taps of a pixel of `out` read, among the pixels of `in` and the zeros between them.
+  const auto first_read = [](const DepthwiseTiling::Axis& axis, int at) {
+    if (kBackward) return at + axis.padding - (axis.taps - 1) * axis.dilation;
+    return at * static_cast<int>(axis.stride.divisor) - axis.padding;
+  };
+  const uint32_t taps = d.taps.divisor;
+  const auto pixels_before = [&](int at) {
+    return kBackward ? static_cast<int>(d.h.stride.quotient(max(at, 0) + d.h.stride.divisor - 1)) : max(at, 0);
+  };
+  const int begin = first_read(d.h, band_row), from_row = pixels_before(begin);
+  const int rows = pixels_before(begin + d.tile_rows) - from_row;
+  const T* const zeros = reinterpret_cast<const T*>(shared);
+  if (threadIdx.x == 0) *shared = float4{0, 0, 0, 0};
+  float sums[kPixels][kPixels] = {};
+  for (uint32_t m = 0; m < d.sums.divisor; ++m) {
+    const T* const filter = weight + (channel * d.sums.divisor + m) * taps;
+    const auto plane_of = [&](uint32_t i) {
+      return kBackward ? (first + i) * d.sums.divisor + m : d.multiplier.quotient(first + i);
+    };
+    const PlaneRows<T> of_in(in, plane_of(0), plane_of(count - 1) - plane_of(0) + 1, {d.h.in, d.w.in}, from_row, rows);
+    __syncthreads();  // other threads may still read `shared`
+    of_in.copy(shared + 1, threadIdx.x, blockDim.x);
+    cp_async_commit();
+    float weights[kTaps][kTaps];  // loaded while the planes are copied
+#pragma unroll
+    for (int i = 0; i < kSide * kSide; ++i)
+      weights[i / kTaps][i % kTaps] = static_cast<float>(filter[kBackward ? kSide * kSide - 1 - i : i]);
+    cp_async_wait<0>();
+    __syncthreads();
+    if (t >= count) continue;
+    const T* const from =
+        of_in.in(shared + 1) + (static_cast<int>(plane_of(t) - plane_of(0)) * d.h.in - of_in.first) * d.w.in;
+    if constexpr (kSide > 0) {
+      constexpr int kStep = kBackward ? 1 : kStride;
+      for_lines<kVec, kSide, kStep, kBackward ? kStride : 1, false>(
+          d, from, zeros, first_read(d.h, row), first_read(d.w, column), [&](int i, const auto& value_of) {
+#pragma unroll
+            for (int p = 0; p < kPixels; ++p)
+              if (const int r = i - p * kStep; r >= 0 && r < kSide)
+#pragma unroll
+                for (int e = 0; e < kPixels * kSide; ++e)
+                  sums[p][e / kSide] += value_of(e / kSide * kStep + e % kSide) * weights[r][e % kSide];
+          });
+    } else {
+      for (int tap = 0; tap < static_cast<int>(taps); ++tap)
+#pragma unroll
+        for (int i = 0; i < kPixels * kPixels; ++i) {
+          const int y = input_of<kBackward>(d.h, row + i / kPixels, tap / d.w.taps);
+          const int x = input_of<kBackward>(d.w, column + i % kPixels, tap % d.w.taps);
+          const auto value = static_cast<float>(y < 0 || x < 0 ? *zeros : from[y * d.w.in + x]);
+          sums[i / kPixels][i % kPixels] += value * static_cast<float>(filter[tap]);
+        }
+    }
+  }
+  if (t >= count) return;
+#pragma unroll
+  for (int p = 0; p < kPixels; ++p) {
+    if (row + p >= d.h.out) break;
+    T* const to = out + (plane * d.h.out + row + p) * d.w.out + column;
+    Vec<T, kPixels> result;
+#pragma unroll
+    for (int q = 0; q < kPixels; ++q) result.value[q] = finished(sums[p][q], bias, channel * bias_step, relu);
+    if (d.whole_strips) store<kPixels>(to, result);
+#pragma unroll
+    for (int q = 0; q < kPixels; ++q)
+      if (!d.whole_strips && column + q < d.w.out) to[q] = result.value[q];
+  }
+}
+
 /// wgrad. A block sums all taps of `tile_planes` filters or, if kSide is 0, one tap of these filters. An item is a band
-/// of an image; in a step, each lane takes one item. The block copies the operands to shared memory unchanged, two steps
-/// ahead of the products. Threads read x there in vectors of kVec columns, each of which is inside of a row or outside.
-/// Block: lanes x filters x strips x rows. Neighbouring lanes and planes begin in different banks.
+/// of an image; in a step, each lane takes one item. The block copies the operands to shared memory unchanged, two
+/// steps ahead of the products. Block: lanes x filters x strips x rows, so that a warp reads different banks.
 template <class T, int kVec, int kSide, int kStride>
 __global__ void __launch_bounds__(kThreads, 2)
     depthwise_nchw_wgrad_kernel(DepthwiseTiling d, const T* x, const T* dy, uint32_t columns, float* partial) {
   constexpr int kTaps = kSide > 0 ? kSide : 1, kPitch = kThreads + 1, kAhead = kDepthwiseBuffers - 1;
-  constexpr int kLead = (kVec - kSide / 2 % kVec) % kVec;  // columns of a strip's vectors before its first tap
-  constexpr int kReach = (kPixels - 1) * kStride + kSide, kVectors = ceil_div(kLead + kReach, kVec), kLanes = 8;
+  constexpr int kLanes = 8;
   extern __shared__ float4 shared[];
   uint32_t lane = threadIdx.x, t = d.lanes.split(lane), strip = t / d.tile_planes;
   const uint32_t lanes = d.lanes.divisor, group = d.strips.split(strip);
@@ -409,12 +383,12 @@ __global__ void __launch_bounds__(kThreads, 2)
     const PlaneRows<T> of_x(x, image * d.in_channels + channel, channels + 1, {d.h.in, d.w.in},
                             row * step_h - d.h.padding, d.tile_rows);
     const PlaneRows<T> of_dy(dy, image * d.out_channels + first, count, {d.h.out, d.w.out}, row, rows);
-    float4* const buffer = shared + 1 + (step % kDepthwiseBuffers * lanes + of_lane) * d.buffer;
-    f(of_x, of_dy, buffer, buffer + d.buffer_of_x);
+    f(of_x, of_dy, shared + 1 + (step % kDepthwiseBuffers * lanes + of_lane) * d.buffer);
   };
   const auto start_copy = [&](uint32_t step) {
-    visit(step, copy_lane, [&](const auto& of_x, const auto& of_dy, float4* x_buffer, float4* dy_buffer) {
-      of_x.copy(x_buffer, threadIdx.x % copying, copying), of_dy.copy(dy_buffer, threadIdx.x % copying, copying);
+    visit(step, copy_lane, [&](const auto& of_x, const auto& of_dy, float4* to) {
+      of_x.copy(to, threadIdx.x % copying, copying);
+      of_dy.copy(to + d.buffer_of_x, threadIdx.x % copying, copying);
     });
     cp_async_commit();
   };
@@ -428,13 +402,13 @@ __global__ void __launch_bounds__(kThreads, 2)
     __syncthreads();  // all copies of the step are complete, and no thread still reads those of the step before
     start_copy(step + kAhead);
     if (t >= count || group >= d.row_groups.divisor) continue;
-    visit(step, lane, [&](const auto& of_x, const auto& of_dy, const float4* x_buffer, const float4* dy_buffer) {
+    visit(step, lane, [&](const auto& of_x, const auto& of_dy, const float4* buffer) {
       const int row = of_dy.first + place;
       if (row >= d.h.out) return;
-      const T* const from_dy = of_dy.in(dy_buffer) + (plane * d.h.out + place) * d.w.out + column;
-      const int y0 = row * step_h - d.h.padding, x0 = column * step_w - d.w.padding - kLead;
-      const T* const from_x = of_x.in(x_buffer) + (plane_of_x * d.h.in + y0 - of_x.first) * d.w.in + x0;
-      const auto zeros_of_dy = static_cast<int>(zeros - from_dy), zeros_of_x = static_cast<int>(zeros - from_x);
+      const T* const from_dy = of_dy.in(buffer + d.buffer_of_x) + (plane * d.h.out + place) * d.w.out + column;
+      const int y0 = row * step_h - d.h.padding, x0 = column * step_w - d.w.padding;
+      const T* const from_x = of_x.in(buffer) + (plane_of_x * d.h.in - of_x.first) * d.w.in;
+      const auto zeros_of_dy = static_cast<int>(zeros - from_dy);
       const auto is_inside = [&](int p, int q) { return (row + p < d.h.out) & (column + q < d.w.out); };
       float gradients[kPixels][kPixels];
 #pragma unroll
@@ -448,18 +422,10 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
       for (int i = 0; i < kPixels * kPixels; ++i) sums[kTaps][0] += gradients[i / kPixels][i % kPixels];
       const auto add = [&]<bool kWhole>() {
+        for_lines<kVec, kSide, kStride, 1, !kWhole>(d, from_x, zeros, y0, x0, [&](int i, const auto& value_of) {
+          float total = 0;
 #pragma unroll
-        for (int i = 0; i < kReach; ++i) {
-          if (!kWhole && !within(y0 + i, d.h.in)) continue;
-          float line[kVectors][kVec], total = 0;
-#pragma unroll
-          for (int v = 0; v < kVectors; ++v) {
-            const bool exists = within(y0 + i, d.h.in) & within(x0 + v * kVec, d.w.in);
-            load_floats(from_x + (exists ? i * d.w.in + v * kVec : zeros_of_x), line[v]);
-          }
-          const auto value_of = [&](int at) { return line[(kLead + at) / kVec][(kLead + at) % kVec]; };
-#pragma unroll
-          for (int at = 0; at < kReach; ++at) total += value_of(at);
+          for (int j = 0; j < (kPixels - 1) * kStride + kSide; ++j) total += value_of(j);
           const auto add_line = [&]<bool kAll>() {
 #pragma unroll
             for (int p = 0; p < kPixels; ++p)
@@ -471,20 +437,19 @@ __global__ void __launch_bounds__(kThreads, 2)
                 }
           };
           kWhole || 0 * total == 0 ? add_line.template operator()<true>() : add_line.template operator()<false>();
-        }
+        });
       };
       // Pixels beyond dy add nothing, as in NHWC. They are zero here, but x may have elements that are not finite.
       if constexpr (kSide > 0) {
         whole ? add.template operator()<true>() : add.template operator()<false>();
       } else {
-        const int r = static_cast<int>(tap) / d.w.taps * d.h.dilation;
-        const int s = static_cast<int>(tap) % d.w.taps * d.w.dilation;
 #pragma unroll
         for (int i = 0; i < kPixels * kPixels; ++i) {
-          const int p = i / kPixels, q = i % kPixels, down = r + p * step_h, across = s + q * step_w;
-          const bool exists = within(y0 + down, d.h.in) & within(x0 + across, d.w.in);
-          const auto value = static_cast<float>(from_x[exists ? down * d.w.in + across : zeros_of_x]);
-          if (is_inside(p, q)) sums[0][0] += gradients[p][q] * value;
+          const int p = i / kPixels, q = i % kPixels;
+          const int y = input_of<false>(d.h, row + p, static_cast<int>(tap) / d.w.taps);
+          const int at = input_of<false>(d.w, column + q, static_cast<int>(tap) % d.w.taps);
+          if (is_inside(p, q) && y >= 0 && at >= 0)
+            sums[0][0] += gradients[p][q] * static_cast<float>(from_x[y * d.w.in + at]);
         }
       }
     });
@@ -537,13 +502,10 @@ void depthwise_of_type(const ConvCall& call, const Launch& launch) {
   };
   const auto with_planes = [&]<int kVec>() {
     visit_sides(d, [&]<int kSide, int kStride>() {
-      if (pass == ConvPass::forward) return run_other(depthwise_nchw_kernel<T, kVec, false, kSide, kStride>);
-      run_other(depthwise_nchw_kernel<T, kVec, true, kSide, 1>);
-    });
-  };
-  const auto wgrad_of_planes = [&]<int kVec>() {
-    visit_sides(d, [&]<int kSide, int kStride>() {
-      run_wgrad(depthwise_nchw_wgrad_kernel<T, (kSide > 0 ? kVec : 1), kSide, kStride>);
+      constexpr int kColumns = kSide > 0 ? kVec : 1, kOfGradient = kStride == 1 ? kColumns : 1;
+      if (pass == ConvPass::backward_weight) return run_wgrad(depthwise_nchw_wgrad_kernel<T, kColumns, kSide, kStride>);
+      if (pass == ConvPass::forward) return run_other(depthwise_nchw_kernel<T, kColumns, false, kSide, kStride>);
+      run_other(depthwise_nchw_kernel<T, kOfGradient, true, kSide, kStride>);
     });
   };
   const auto with_channels = [&]<int kVec>() {
@@ -553,8 +515,7 @@ void depthwise_of_type(const ConvCall& call, const Launch& launch) {
       run_other(depthwise_nhwc_kernel<T, kVec, true, kSide, kStride>);
     });
   };
-  if (d.buffer > 0) visit_constant<1, 2, kPixels>(d.vec, wgrad_of_planes);
-  else if (d.tile_planes > 0) visit_constant<1, kPixels>(d.vec, with_planes);
+  if (d.tile_planes > 0) visit_constant<1, 2, kPixels>(d.vec, with_planes);
   else visit_constant<1, 16 / sizeof(T)>(d.vec, with_channels);
 }
 

@@ -152,10 +152,10 @@ inline constexpr int kDepthwiseBuffers = 3;
 /// NHWC, a block processes a slab of channels; in NCHW, it processes some planes, or a band of rows of one plane.
 struct DepthwiseTiling {
   /// Pixel i of `out` reads the pixels i stride - padding + t dilation of `in`. For dgrad it reads the pixels p with
-  /// p stride = i + padding - t dilation; in NCHW, dgrad is fprop of dy with stride - 1 zeros between its pixels.
+  /// p stride = i + padding - t dilation.
   struct Axis {
     int in = 0, out = 0, taps = 0, padding = 0, dilation = 1;
-    Divisor stride = {}, spread = {};  // spread: the distance between pixels of dy with zeros between them
+    Divisor stride = {};
   };
   Axis h = {}, w = {};
   uint32_t in_channels = 0, out_channels = 0, lines = 0, planes = 0;  // lines: rows of all images; planes: of `out`
@@ -172,11 +172,11 @@ struct DepthwiseTiling {
   uint32_t tile_lines = 0;
   int shift = 0;  // dgrad: the first strip begins this far before the row, where the stride divides i + padding
   // NCHW uses `strips` of a row, and: groups of rows of a band, bands of a plane, tiles of planes (wgrad: of filters),
-  // vectors of a row of `in`, and rows that a block loads; planes of a tile; floats of a row and of a plane.
-  Divisor row_groups = {}, bands = {}, tiles = {}, quads = {}, rows = {};
+  // planes of a tile, and the distance between its first and last row of `in` plus 1 (dgrad: with zeros between rows).
+  Divisor row_groups = {}, bands = {}, tiles = {};
   uint32_t tile_planes = 0;
-  int tile_rows = 0, pitch = 0, plane_step = 0;
-  uint32_t buffer = 0, buffer_of_x = 0;  // NCHW wgrad: 16-byte vectors of an item, and of its part for x
+  int tile_rows = 0;
+  uint32_t buffer = 0, buffer_of_x = 0;  // NCHW: 16-byte vectors of a tile (wgrad: of an item, and of its part for x)
 };
 
 // ---- implicit_gemm ----

@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kMeasurements = "benchmarks/results/tuning_two_cores.txt";
 constexpr const char* kOtherProblems = "benchmarks/results/tuning_two_cores_other_problems.txt";
 
-// The mean and the worst regret of each family are at most these.
-void check_regret(const std::string& file, double mean, double worst) {
+// The mean regret of each family is at most `mean`, and the worst at most what `worst` has for the family.
+void check_regret(const std::string& file, double mean, const std::map<std::string, double>& worst) {
   const std::vector<tune::Measurement> measurements = tune::read_measurements(test::source_path(file));
   const std::map<std::string, tune::Regret> regrets = tune::regrets(measurements, tuning_table());
   for (const tune::Family& family : tune::families()) {
@@ -27,7 +27,7 @@ void check_regret(const std::string& file, double mean, double worst) {
     INFO("worst: " << found->second.worst_problems(3));
     CHECK(found->second.problems.size() >= 100);
     CHECK(found->second.mean <= mean);
-    CHECK(found->second.worst <= worst);
+    CHECK(found->second.worst <= worst.at(family.name));
   }
 }
 
@@ -98,9 +98,11 @@ TEST_CASE("openmp operators run the algorithm with the lowest estimate") {
 }
 
 TEST_CASE("the openmp backend's choices cost little on the problems that its table was made from") {
-  check_regret(kMeasurements, 0.01, 0.40);
+  check_regret(kMeasurements, 0.01, {{"gemm", 0.37}, {"conv2d", 0.37}});
 }
 
-TEST_CASE("the openmp backend's choices cost little on other problems") { check_regret(kOtherProblems, 0.01, 0.50); }
+TEST_CASE("the openmp backend's choices cost little on other problems") {
+  check_regret(kOtherProblems, 0.01, {{"gemm", 0.44}, {"conv2d", 0.15}});
+}
 
 #endif

@@ -159,14 +159,15 @@ struct TapRange {
   explicit TapRange(const std::vector<WindowAxis>& axes);
 };
 
-/// Bytes of the operands that do not fit in the second-level cache.
-inline double far_operands(const ConvProblem& p, double times_in, double times_out) {
-  return far_bytes((times_in * static_cast<double>(p.in.numel()) + times_out * static_cast<double>(p.out.numel())) *
-                   static_cast<double>(p.element()));
+/// Bytes of the operands, of which a thread uses a part: `share_in` of p.in and `share_out` of p.out.
+inline double operand_bytes(const ConvProblem& p, double share_in, double share_out) {
+  return (share_in * static_cast<double>(p.in.numel()) + share_out * static_cast<double>(p.out.numel())) *
+         static_cast<double>(p.element());
 }
 /// Square blocks of vectors that are transposed between planes and pixels (nhwc.h), where an image has `bands` bands.
-inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int64_t bands) {
-  const int64_t rows = ceil_div(x.H, std::max<int64_t>(bands, 1));
+/// Neighbouring bands have `shared` rows in common.
+inline double transposed_blocks(const ImageLayout& x, const Registers& tile, int64_t bands, int64_t shared) {
+  const int64_t rows = std::min(x.H, ceil_div(x.H, std::max<int64_t>(bands, 1)) + shared);
   return number(x.N * bands * ceil_div(rows * x.W, tile.vector) * ceil_div(x.C, tile.vector));
 }
 

@@ -291,7 +291,8 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"calls", WorkLimit::loops},
                                    {"far_bytes", WorkLimit::bytes},
                                    {"scattered"},
-                                   {"reread_bytes", WorkLimit::bytes}}};
+                                   {"reread_bytes", WorkLimit::bytes},
+                                   {"near_bytes", WorkLimit::bytes}}};
 
 // Indices in kWorkParts.
 enum Part : size_t {
@@ -310,7 +311,8 @@ enum Part : size_t {
   kCalls,
   kFarBytes,
   kScattered,
-  kRereadBytes  // bytes that filters read again, of planes that do not fit in the first-level cache
+  kRereadBytes,  // bytes that filters read again, of planes that do not fit in the first-level cache
+  kNearBytes
 };
 
 // The number of filters, out of `count`, that share each load (direct_kernel.h).
@@ -335,16 +337,16 @@ std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
 void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& planes, double items, KernelWork& work) {
   const int64_t vector = p.tile().vector, phases = planes.split[0] * planes.split[1];
   const int64_t columns = ceil_div(x.W, planes.split[1]), rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
-  const double all_rows = items * number(planes.channels * phases * planes.rows);
-  work[kPlaneBytes] += all_rows * number(planes.pitch * p.element());
+  const double copied_rows = items * number(planes.channels * phases * rows);  // without the padding
+  work[kPlaneBytes] += items * number(planes.channels * planes.channel_stride() * p.element());
   if (x.c_stride == 1 && x.w_stride != 1 && planes.channels > 4) {
     work[kTransposed] += items * number(phases * rows * ceil_div(columns, vector) * ceil_div(planes.channels, vector));
     return;
   }
-  work[kPlaneRows] += all_rows;
+  work[kPlaneRows] += copied_rows;
   // Every second element is selected from vectors; elements further apart are loaded one by one.
   if (const int64_t step = planes.split[1] * x.w_stride; step > 1)
-    work[kStrided] += all_rows * number(step == 2 ? ceil_div(columns, vector) : columns);
+    work[kStrided] += copied_rows * number(step == 2 ? ceil_div(columns, vector) : columns);
 }
 
 // Adds the work of computing y or, pass by pass, dx.
@@ -419,11 +421,11 @@ KernelWork work_direct(const ConvProblem& p) {
   if (!p.backward() || p.has_dx()) add_images(p, *t, items, work);
   if (p.has_dw()) add_weights(p, *t, items, work), add_planes(p, p.out, t->x, items, work);
   add_planes(p, p.in, t->in, items, work);
-  const int64_t chunks = ceil_div(t->parts * p.g.groups, t->grain);
-  const double share = share_of(p.threads, chunks);
+  const double share = share_of(p.threads, t->items * p.g.groups, t->items_in_part * t->grain);
   for (double& part : work) part *= share;
-  work[kFarBytes] = far_operands(p, share, p.pass == ConvPass::gradients ? 2 * share : share);
-  work[kLoops] = p.threads > 1 && chunks > 1 ? 1 : 0;
+  const double bytes = operand_bytes(p, share, p.pass == ConvPass::gradients ? 2 * share : share);
+  work[kFarBytes] = far_bytes(bytes), work[kNearBytes] = beyond_first_level(bytes);
+  work[kLoops] = share < 1 ? 1 : 0;
   work[kCalls] = 1;
   // The weights are rearranged, and the parts' sums of dw are added.
   work[kWeights] = p.w_elements() * ((p.pass == ConvPass::wgrad ? 0 : 1) + (p.has_dw() ? number(t->parts) : 0));

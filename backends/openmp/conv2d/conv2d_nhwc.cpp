@@ -318,13 +318,14 @@ KernelWork work_nhwc(const ConvProblem& p) {
   const TapBoxes boxes = boxes_of(p, *t);
   const int64_t rest = filters % tile.columns, whole = filters / tile.columns;
   const auto column_tiles = static_cast<double>(groups * ceil_div(filters, tile.columns));
-  const double share = share_of(p.threads, t->parts);
+  const double share = share_of(p.threads, p.out.N * p.axes(0)[0].size, t->images * t->rows, t->filter_parts);
   const auto in_group = static_cast<double>(channels), all_images = static_cast<double>(image_parts);
   const double steps =
       static_cast<double>(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
   const bool joined = p.g.dilation[1] == 1 && groups == 1 && !depthwise;
-  const double moved = (t->in_size > 0 ? transposed_blocks(p.in, tile, t->bands) * number(t->filter_parts) : 0) +
-                       (t->out_size > 0 ? transposed_blocks(p.out, tile, t->bands) : 0);
+  const double moved =
+      (t->in_size > 0 ? transposed_blocks(p.in, tile, t->bands, t->most - t->least) * number(t->filter_parts) : 0) +
+      (t->out_size > 0 ? transposed_blocks(p.out, tile, t->bands, 0) : 0);
   return {static_cast<double>(groups) * steps * in_group * all_images * share,
           moved * share,
           p.w_elements() * static_cast<double>(p.element()) / p.threads,
@@ -336,7 +337,7 @@ KernelWork work_nhwc(const ConvProblem& p) {
           number(t->parts) * share,
           p.threads > 1 ? number((column_tiles * number(ceil_div(channels, kPackedChannels)) > 1) + (t->parts > 1)) : 0,
           1,
-          far_operands(p, share, share),
+          far_bytes(operand_bytes(p, share, share)),
           boxes.spans,
           boxes.span_taps * std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth))};
 }

@@ -244,7 +244,9 @@ constexpr WorkParts kWorkParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                    {"items"},
                                    {"loops", WorkLimit::loops},
                                    {"calls", WorkLimit::loops},
-                                   {"far_bytes", WorkLimit::bytes}}};
+                                   {"far_bytes", WorkLimit::bytes},
+                                   {"near_bytes", WorkLimit::bytes},
+                                   {"added_rows"}}};
 
 KernelWork work_weight(const ConvProblem& p) {
   const ConvPlan plan = plan_weight(p);
@@ -260,10 +262,12 @@ KernelWork work_weight(const ConvProblem& p) {
   const double blocks = static_cast<double>(t->items * ceil_div(t->item_images, t->block_images) *
                                             ceil_div(t->item_rows, t->block_rows) * runs);
   const double tiles = static_cast<double>(groups) * tile_count(tile, tile.rows, run_height, dy.C / groups);
-  const double share = share_of(p.threads, t->parts * t->filter_parts);
-  const double moved = (t->x_size > 0 ? transposed_blocks(x, tile, t->bands) * number(t->filter_parts) : 0) +
-                       (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands) : 0);
-  const int64_t chunks = t->parts * t->filter_parts;
+  const double share = share_of(p.threads, t->items, t->items_in_part, t->filter_parts);
+  const double moved =
+      (t->x_size > 0 ? transposed_blocks(x, tile, t->bands, (p.w.H - 1) * p.g.dilation[0]) * number(t->filter_parts)
+                     : 0) +
+      (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands, 0) : 0);
+  const double bytes = operand_bytes(p, share, share);
   const int64_t sums = groups * ceil_div(dy.C / groups, tile.columns) * ceil_div(p.w.C, kPackedChannels);
   return {static_cast<double>(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
           moved * share,
@@ -272,9 +276,11 @@ KernelWork work_weight(const ConvProblem& p) {
           pixels / static_cast<double>(std::max<int64_t>(dy.W, 1)) * tiles * share,
           p.w_elements(),
           number(t->items * t->filter_parts) * share,
-          p.threads > 1 ? number((chunks > 1) + (sums > 1)) : 0,
+          p.threads > 1 ? number((share < 1) + (sums > 1)) : 0,
           1,
-          far_operands(p, share, share)};
+          far_bytes(bytes),
+          beyond_first_level(bytes),
+          number(sums * taps * t->parts) * share_of(p.threads, sums)};
 }
 
 constexpr auto run_weight = [](const ConvPlan& plan, const auto& operands) {

@@ -252,6 +252,8 @@ KernelWork blocked_work(const GemmProblem& problem) {
     const double share = share_of(p.threads, blocks);
     KernelWork work = tiles_work(p, cut.rows, depth, depth_blocks);
     for (double& part : work) part *= row_blocks * share;
+    // Threads take blocks in turn, which costs about as much as the calls that pack a small block of A.
+    work[kBlocks] = number(blocks) * parts * depth_blocks * share * (plan.a_in_place ? 1 : 2);
     if (!plan.a_in_place)
       add_packing_a(work, p, cut.rows, depth, p.a.column, p.a.row,
                     row_blocks * static_cast<double>(cut.column_blocks) * parts * share);
@@ -259,6 +261,10 @@ KernelWork blocked_work(const GemmProblem& problem) {
     const int64_t chunks = packing_chunks(p, std::min(packed, plan.columns_at_once), plan.depth_at_once, 1);
     add_packing_b(work, p, packed, depth, p.b.row, p.b.column, share_of(p.threads, chunks));
     if (p.threads > 1) work[kLoops] = parts * depth_blocks * ((chunks > 1) + (blocks > 1));
+    // Lines of the packed B that have left the packing thread's first-level cache cost the other thread little.
+    const double bytes = number(round_up(packed, p.tile().columns) * p.depth * p.element());
+    if (work[kLoops] > 0)
+      work[kExchanged] = std::min(bytes, kFirstLevelBytes) * (chunks > 1 ? 0.5 : 1) * (cut.row_blocks > 1 ? 1 : share);
     return work;
   });
 }

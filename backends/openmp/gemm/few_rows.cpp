@@ -115,13 +115,12 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
 
 // Adds the parts of the work that both algorithms have. The threads share the columns in chunks of `grain` columns.
 KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
-  const int64_t chunks = ceil_div(p.columns, grain);
   const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
   work[kBBytes] = panels * depth * columns * static_cast<double>(p.element());
-  const double share = share_of(p.threads, chunks);
+  const double share = share_of(p.threads, p.columns, grain);
   for (double& part : work) part *= share;
   work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
-  work[kLoops] = std::min<int64_t>(p.threads, chunks) > 1 ? 1 : 0;
+  work[kLoops] = share < 1 ? 1 : 0;
   if (p.is_half()) {
     const auto rows = static_cast<double>(p.rows);
     work[kPartialHalves] += rows;

@@ -187,7 +187,7 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
   KernelWork work = work_of_one(one);
   work[gemm_part::kProducts] = 1;
   const auto products = static_cast<double>(p.products);
-  const double share = share_of(p.threads, sharing.chunks);
+  const double share = share_of(p.threads, p.products, sharing.products_at_once);
   for (double& part : work) part *= products * share;
   const double operands = static_cast<double>(p.rows + p.columns) * static_cast<double>(p.depth) +
                           static_cast<double>(p.rows) * static_cast<double>(p.columns);
@@ -199,11 +199,12 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
 }
 
 /// Indices in kBlockedParts after those of gemm_part, for products by register tiles. kConverted and kPartialHalves
-/// count conversions of half types.
+/// count conversions of half types. kBlocked alone counts kBlocks, the blocks of C and of A, and kExchanged, the bytes
+/// of the packed B that a thread gets from the cache of another one.
 namespace blocked_part {
 using namespace gemm_part;
 enum : size_t { kCopied = 5, kTransposed, kPackedRows, kCopiedRows, kCBytes, kTiles, kDeepBytes };
-enum : size_t { kGathered = kDeepBytes + 1, kConverted, kPartialHalves };
+enum : size_t { kGathered = kDeepBytes + 1, kConverted, kPartialHalves, kBlocks, kExchanged };
 }  // namespace blocked_part
 inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                              {"loops", WorkLimit::loops},
@@ -219,7 +220,9 @@ inline constexpr WorkParts kBlockedParts = {{{"multiply_adds", WorkLimit::multip
                                              {"deep_bytes", WorkLimit::bytes},
                                              {"gathered"},
                                              {"converted"},
-                                             {"partial_halves"}}};
+                                             {"partial_halves"},
+                                             {"blocks"},
+                                             {"exchanged_bytes", WorkLimit::bytes}}};
 /// The work of the register tiles for `rows` rows and all columns of C. The depth has `steps` steps in `depth_blocks`
 /// blocks.
 KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double depth_blocks);

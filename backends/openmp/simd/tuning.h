@@ -20,22 +20,20 @@ const KernelTable& table_of_device(const std::string& device);
 
 inline double number(int64_t count) { return static_cast<double>(count); }
 
-/// The part of the work that the busiest thread has.
-inline double share_of(int threads, int64_t chunks) {
-  chunks = std::max<int64_t>(chunks, 1);
-  return number(ceil_div(chunks, static_cast<int64_t>(threads))) / number(chunks);
+/// The part of the work that the busiest thread has if threads take turns with chunks of `grain` of `count` items, of
+/// which the last may be smaller. There are `copies` of each chunk, one after another.
+inline double share_of(int64_t threads, int64_t count, int64_t grain = 1, int64_t copies = 1) {
+  const int64_t chunks = ceil_div(count, grain) * copies, turns = ceil_div(chunks, threads);
+  // The smaller chunks of the busiest thread. One that has the last turn alone has most of them.
+  const int64_t smaller = turns * threads - chunks == threads - 1 ? ceil_div(copies, threads) : copies / threads;
+  return count > 0 ? number(turns * grain - smaller * (chunks / copies * grain - count)) / number(count * copies) : 1;
 }
 
+constexpr double kFirstLevelBytes = 32 << 10, kSecondLevelBytes = 1 << 20;  // of the caches
 /// The part of `bytes` that does not fit in the first-level cache if all are read again and again.
-inline double beyond_first_level(double bytes) {
-  constexpr double kFirstLevelBytes = 32 << 10;
-  return std::max(0.0, bytes - kFirstLevelBytes);
-}
+inline double beyond_first_level(double bytes) { return std::max(0.0, bytes - kFirstLevelBytes); }
 /// The same for the second-level cache.
-inline double far_bytes(double bytes) {
-  constexpr double kSecondLevelBytes = 1 << 20;
-  return std::max(0.0, bytes - kSecondLevelBytes);
-}
+inline double far_bytes(double bytes) { return std::max(0.0, bytes - kSecondLevelBytes); }
 
 /// Multiply-adds of vectors in a step along the depth of a register tile. The processor starts two instructions per
 /// cycle, and one that adds to the same sum only four cycles later; loads of both operands can take longer.

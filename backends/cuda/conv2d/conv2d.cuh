@@ -64,7 +64,8 @@ struct ImplicitGemm {
   __device__ int64_t out_offset(const Place& at) const { return at.outer * out.n + at.h * out.h + at.w * out.w; }
   /// Where an output position reads the input, before a tap is added.
   __device__ Tap corner_of(const Place& at) const {
-    const int h = static_cast<int>(at.h) * step[0] + origin[0], w = static_cast<int>(at.w) * step[1] + origin[1];
+    const int h = static_cast<int>(at.h) * step[0] + origin[0];
+    const int w = static_cast<int>(at.w) * step[1] + origin[1];
     return {at.outer * in.n + h * in.h + w * in.w, h, w};
   }
   __device__ Tap position_at(uint32_t position, uint32_t end) const {
@@ -153,7 +154,7 @@ struct ConvCall {
   Address in, mask, masked, weight, bias, out;  // masked: where wgmma_wgrad stores the masked dy, or null
   std::byte* workspace;                         // plan.workspace_bytes
 
-  uint32_t groups() const { return static_cast<uint32_t>(problem.geometry.groups); }
+  uint32_t groups() const { return u32(problem.geometry.groups); }
   template <class Tiling>
   const Tiling& tiling() const {
     return std::get<Tiling>(plan.tiling);

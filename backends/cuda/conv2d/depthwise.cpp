@@ -44,7 +44,8 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
   t.vectors = Divisor(vectors), t.slabs = Divisor(slabs);
   const int64_t wanted = kBlocksWanted * p.device.multiprocessors;
   if (p.is_wgrad()) {
-    const int64_t groups = t.side > 0 ? t.h.taps : p.kernel(), strips = ceil_div(t.w.out, kDepthwisePixels);
+    const int64_t groups = t.side > 0 ? t.h.taps : p.kernel();
+    const int64_t strips = ceil_div(t.w.out, kDepthwisePixels);
     const int64_t tap_blocks = ceil_div(groups, std::min(groups, kMostThreads / vectors));
     t.groups = Divisor(ceil_div(groups, tap_blocks)), t.tap_blocks = Divisor(tap_blocks), t.strips = Divisor(strips);
     const int64_t lanes = kMostThreads / (vectors * t.groups.divisor);
@@ -56,7 +57,8 @@ bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
     return true;
   }
   if (p.pass == ConvPass::backward_data && t.side > 0) t.shift = t.w.padding % static_cast<int>(t.w.stride.divisor);
-  const int64_t line = ceil_div(t.w.out + t.shift, kDepthwisePixels), across = ceil_div(line, most_strips);
+  const int64_t line = ceil_div(t.w.out + t.shift, kDepthwisePixels);
+  const int64_t across = ceil_div(line, most_strips);
   const int64_t strips = ceil_div(line, across), filling = slabs * across * t.lines / wanted;
   const int64_t lines = std::clamp<int64_t>(std::min(kMostThreads / (vectors * strips), filling), 1, t.lines);
   t.strips = Divisor(strips), t.across = Divisor(across), t.tile_lines = u32(lines);
@@ -85,7 +87,8 @@ void cut_items(const ConvProblem& p, DepthwiseTiling& t, int64_t bytes_of_x, int
     const int64_t most_lanes = std::clamp<int64_t>(fitting, 1, items);
     const int64_t tiles = ceil_div(int64_t{t.out_channels}, filters);
     int64_t blocks = tiles * t.tap_blocks.divisor;
-    const int64_t most_parts = ceil_div(items, most_lanes), wanted = kBlocksWanted * processors / blocks;
+    const int64_t most_parts = ceil_div(items, most_lanes);
+    const int64_t wanted = kBlocksWanted * processors / blocks;
     const int64_t split = ceil_div(items, std::clamp<int64_t>(wanted, 1, most_parts));
     const int64_t steps = ceil_div(split, most_lanes), lanes = ceil_div(split, steps);
     const int64_t threads = round_up(units * filters * lanes, int64_t{32});  // whole warps, which add the sums
@@ -133,7 +136,8 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   int64_t groups = std::min(all_groups, kMostThreads / strips);
   while (groups > 1 && bytes(groups) > few_bytes) --groups;
   if (bytes(groups) > shared - around) return false;
-  const int64_t bands = ceil_div(all_groups, groups), wanted = kBlocksWanted * p.device.multiprocessors;
+  const int64_t bands = ceil_div(all_groups, groups);
+  const int64_t wanted = kBlocksWanted * p.device.multiprocessors;
   groups = ceil_div(all_groups, bands);
   t.strips = Divisor(strips), t.row_groups = Divisor(groups), t.bands = Divisor(bands);
   t.tile_rows = static_cast<int>(tile_rows(groups));
@@ -142,7 +146,8 @@ bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
     cut_items(p, t, bytes_of_in(groups), bytes(groups), few_bytes, std::clamp<int64_t>(fitting, 1, t.out_channels));
     return true;
   }
-  const int64_t planes = t.planes, most = t.sums.divisor > 1 ? 1 : std::min(fitting, planes / wanted);
+  const int64_t planes = t.planes;
+  const int64_t most = t.sums.divisor > 1 ? 1 : std::min(fitting, planes / wanted);
   const int64_t tiles = ceil_div(planes, std::clamp<int64_t>(most, 1, planes));
   t.tiles = Divisor(tiles), t.tile_planes = u32(ceil_div(planes, tiles));
   t.buffer = u32(ceil_div(t.tile_planes * bytes(groups), int64_t{16}) + 1);

@@ -54,10 +54,11 @@ __device__ T finished(float sum, const T* bias, int64_t bias_at, bool relu) {
 /// Returns the position in `in` that pixel `at` of `out` reads with a tap along an axis, or -1 if it reads nothing.
 template <bool kBackward>
 __device__ int input_of(const DepthwiseTiling::Axis& axis, int at, int tap) {
-  const int stride = static_cast<int>(axis.stride.divisor), offset = tap * axis.dilation - axis.padding;
+  const int stride = static_cast<int>(axis.stride.divisor);
+  const int offset = tap * axis.dilation - axis.padding;
   int from = kBackward ? at - offset : at * stride + offset;
   if (kBackward && from >= 0) {
-    uint32_t rest = static_cast<uint32_t>(from);
+    uint32_t rest = u32(from);
     from = static_cast<int>(axis.stride.split(rest));
     if (rest != 0) return -1;
   }
@@ -165,7 +166,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t channel = (slab * d.vectors.divisor + vector) * kVec, taps = d.taps.divisor;
   group += tap_block * d.groups.divisor;
   const uint32_t first_tap = group * kTaps;
-  const int r = static_cast<int>(first_tap) / d.w.taps, first_s = static_cast<int>(first_tap) % d.w.taps;
+  const int r = static_cast<int>(first_tap) / d.w.taps;
+  const int first_s = static_cast<int>(first_tap) % d.w.taps;
   const bool counts = first_tap < taps && channel < d.out_channels;
   const bool sums_bias = columns > taps && group == 0;
   const uint32_t begin = part * d.split, end = min(begin + d.split, d.lines);
@@ -176,7 +178,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     const uint32_t line = begin + d.strips.split(strip);
     uint32_t row = line;
     const uint32_t image = d.height.split(row);
-    const int from_row = input_of<false>(d.h, static_cast<int>(row), r), x0 = static_cast<int>(strip) * kPixels;
+    const int from_row = input_of<false>(d.h, static_cast<int>(row), r);
+    const int x0 = static_cast<int>(strip) * kPixels;
     if (from_row < 0 && !sums_bias) continue;
     float gradients[kPixels][kVec] = {};
 #pragma unroll
@@ -207,7 +210,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     for (int e = 0; e < kVec; ++e) sums_of_threads[threadIdx.x * kVec + e] = sums[i][e];
     __syncthreads();
     if (lane > 0 || !counts || (i == kTaps && !sums_bias)) continue;
-    const uint32_t of_lane = d.vectors.divisor * d.groups.divisor * kVec, column = i == kTaps ? taps : first_tap + i;
+    const uint32_t of_lane = d.vectors.divisor * d.groups.divisor * kVec;
+    const uint32_t column = i == kTaps ? taps : first_tap + i;
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       float sum = 0;
@@ -234,7 +238,7 @@ struct PlaneRows {
     from = planes + (static_cast<int>(plane) * size[0] + first) * size[1];
     elements = (static_cast<int>(count - 1) * size[0] + end - first) * size[1];
   }
-  __device__ uint32_t bytes_before() const { return static_cast<uint32_t>(reinterpret_cast<uintptr_t>(from) % 16); }
+  __device__ uint32_t bytes_before() const { return u32(reinterpret_cast<uintptr_t>(from) % 16); }
   /// The first row in the copy at `shared`.
   __device__ const T* in(const float4* shared) const {
     return reinterpret_cast<const T*>(shared) + bytes_before() / sizeof(T);
@@ -243,7 +247,7 @@ struct PlaneRows {
   /// allocation.
   __device__ void copy(float4* to, uint32_t thread, uint32_t threads) const {
     const char* const begin = reinterpret_cast<const char*>(from) - bytes_before();
-    const auto bytes = static_cast<uint32_t>(bytes_before() + elements * sizeof(T));
+    const auto bytes = u32(bytes_before() + elements * sizeof(T));
     for (uint32_t i = thread; i * 16 < bytes; i += threads)
       cp_async<16>(to + i, begin + i * 16, true, min(bytes - i * 16, 16U));
   }
@@ -283,7 +287,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   const uint32_t t = d.row_groups.split(group), first = d.bands.split(band) * d.tile_planes;
   const uint32_t count = min(d.tile_planes, d.planes - first), plane = first + t, channel = plane % d.out_channels;
   const int band_row = static_cast<int>(band * d.row_groups.divisor) * kPixels;
-  const int row = band_row + static_cast<int>(group) * kPixels, column = static_cast<int>(strip) * kPixels;
+  const int row = band_row + static_cast<int>(group) * kPixels;
+  const int column = static_cast<int>(strip) * kPixels;
   // The first pixel that the taps of a pixel of `out` read, among the pixels of `in` and the zeros between them.
   const auto first_read = [](const DepthwiseTiling::Axis& axis, int at) {
     if (kBackward) return at + axis.padding - (axis.taps - 1) * axis.dilation;
@@ -369,9 +374,12 @@ __global__ void __launch_bounds__(kThreads, 2)
   uint32_t tile = blockIdx.x, tap = d.tiles.split(tile);
   const uint32_t part = d.tap_blocks.split(tap), first = tile * d.tile_planes;
   const uint32_t count = min(d.tile_planes, d.out_channels - first), taps = d.taps.divisor;
-  const uint32_t begin = part * d.split, end = min(begin + d.split, d.planes / d.out_channels * d.bands.divisor);
-  const uint32_t channel = d.multiplier.quotient(first), channels = d.multiplier.quotient(first + count - 1) - channel;
-  const int plane = static_cast<int>(t), plane_of_x = static_cast<int>(d.multiplier.quotient(first + t) - channel);
+  const uint32_t begin = part * d.split;
+  const uint32_t end = min(begin + d.split, d.planes / d.out_channels * d.bands.divisor);
+  const uint32_t channel = d.multiplier.quotient(first);
+  const uint32_t channels = d.multiplier.quotient(first + count - 1) - channel;
+  const int plane = static_cast<int>(t);
+  const int plane_of_x = static_cast<int>(d.multiplier.quotient(first + t) - channel);
   const int place = static_cast<int>(group) * kPixels, column = static_cast<int>(strip) * kPixels;
   const int step_h = kSide > 0 ? kStride : static_cast<int>(d.h.stride.divisor);
   const int step_w = kSide > 0 ? kStride : static_cast<int>(d.w.stride.divisor);
@@ -379,7 +387,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     uint32_t band = begin + step * lanes + of_lane;
     if (of_lane >= lanes || band >= end) return;
     const uint32_t image = d.bands.split(band);
-    const int rows = static_cast<int>(d.row_groups.divisor) * kPixels, row = static_cast<int>(band) * rows;
+    const int rows = static_cast<int>(d.row_groups.divisor) * kPixels;
+    const int row = static_cast<int>(band) * rows;
     const PlaneRows<T> of_x(x, image * d.in_channels + channel, channels + 1, {d.h.in, d.w.in},
                             row * step_h - d.h.padding, d.tile_rows);
     const PlaneRows<T> of_dy(dy, image * d.out_channels + first, count, {d.h.out, d.w.out}, row, rows);

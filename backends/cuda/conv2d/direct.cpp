@@ -125,7 +125,7 @@ bool can_direct_wgrad(const ConvProblem& p) {
     return false;
   for (int i = 0; i < 4; ++i)
     if (i != along && p.y.shape[i] != 1 && p.y.strides[i] % sizes.vec != 0) return false;
-  const uint32_t line = direct_wgrad_pitch(p) * static_cast<uint32_t>(sizes.channels * side);
+  const uint32_t line = direct_wgrad_pitch(p) * u32(sizes.channels * side);
   return sizes.shared_bytes(sizeof(float), line, true) <= shared_memory_of(p.device, sizes.blocks);
 }
 
@@ -136,7 +136,8 @@ ConvPlan plan_direct_wgrad(const ConvProblem& p) {
   const DirectWgradSizes& sizes = kDirectWgradSizes[tiling.sizes];
   const ConvTile tile = {sizes.filters * sizes.groups, static_cast<int>(sizes.channels * side * side)};
   const int64_t quads = ceil_div(p.y.shape[3], 4), slots = sizes.threads / sizes.groups;
-  const int64_t channel_tiles = channels / sizes.channels, blocks = ceil_div(p.filters(), tile.rows) * channel_tiles;
+  const int64_t channel_tiles = channels / sizes.channels;
+  const int64_t blocks = ceil_div(p.filters(), tile.rows) * channel_tiles;
   const int64_t resident = std::max<int64_t>(sizes.blocks * p.device.multiprocessors / (blocks * p.geometry.groups), 1);
   const size_t memory = shared_memory_of(p.device, sizes.blocks);
   tiling.pitch = direct_wgrad_pitch(p);
@@ -199,7 +200,8 @@ KernelWork work_of_direct(const ConvProblem& p) {
   if (p.is_wgrad()) {
     const auto& tiling = std::get<DirectWgradTiling>(plan.tiling);
     const DirectWgradSizes& sizes = kDirectWgradSizes[tiling.sizes];
-    const int64_t tiles = ceil_div(tiling.tiles, plan.split_k), per_thread = sizes.channels * sizes.filters;
+    const int64_t tiles = ceil_div(tiling.tiles, plan.split_k);
+    const int64_t per_thread = sizes.channels * sizes.filters;
     counter.add_tiles(
         {.blocks = plan.split_k * ceil_div(p.filters(), int64_t{plan.tile.rows}) * tiling.channel_tiles * groups,
          .resident = sizes.blocks,
@@ -212,7 +214,8 @@ KernelWork work_of_direct(const ConvProblem& p) {
     return counter.work();
   }
   const auto& tiling = std::get<DirectTiling>(plan.tiling);
-  const int64_t strips = plan.tile.columns / kStrip, staged = int64_t{tiling.channels.divisor} * side;
+  const int64_t strips = plan.tile.columns / kStrip;
+  const int64_t staged = int64_t{tiling.channels.divisor} * side;
   const int64_t chunks = ceil_div(p.depth_channels(), int64_t{tiling.channels.divisor});
   const int64_t quads = int64_t{tiling.images.divisor} * tiling.lines.divisor * tiling.quads.divisor;
   counter.add_tiles({.blocks = tiling.blocks * groups,

@@ -50,7 +50,8 @@ struct DirectBlock {
   template <bool kMasked, bool kDense>
   __device__ void stage_input(const T* input, const T* mask, uint32_t first_channel, uint32_t channels) const {
     const int n_stride = static_cast<int>(gemm.in.n), c_stride = static_cast<int>(gemm.in.c);
-    const int h_stride = static_cast<int>(gemm.in.h), w_stride = kDense ? 1 : static_cast<int>(gemm.in.w);
+    const int h_stride = static_cast<int>(gemm.in.h);
+    const int w_stride = kDense ? 1 : static_cast<int>(gemm.in.w);
     for (uint32_t start = threadIdx.x; start < tile_quads; start += kQuadsAtOnce * blockDim.x) {
       T values[kQuadsAtOnce][kStrip], passes[kMasked ? kQuadsAtOnce : 1][kStrip];
 #pragma unroll
@@ -61,8 +62,7 @@ struct DirectBlock {
         const int in_n = static_cast<int>(image + tiling.channels.split(c));
         const int in_h = static_cast<int>(line + y) + corner(0);
         const int in_w = static_cast<int>(column + x * kStrip) + corner(1);
-        const bool inside =
-            c < channels && static_cast<uint32_t>(in_n) < tiling.image_count && within(in_h, gemm.in_height);
+        const bool inside = c < channels && u32(in_n) < tiling.image_count && within(in_h, gemm.in_height);
         const int at = in_n * n_stride + static_cast<int>(group * gemm.in_channels + first_channel + c) * c_stride +
                        in_h * h_stride + in_w * w_stride;
 #pragma unroll
@@ -90,7 +90,8 @@ struct DirectBlock {
   };
   __device__ void load_weights(WeightBatch& batch, const T* weight, uint32_t start, uint32_t first_channel,
                                uint32_t channels) const {
-    const int row_stride = static_cast<int>(gemm.weight.n), c_stride = static_cast<int>(gemm.weight.c);
+    const int row_stride = static_cast<int>(gemm.weight.n);
+    const int c_stride = static_cast<int>(gemm.weight.c);
     const int r_stride = static_cast<int>(gemm.weight.h), s_stride = static_cast<int>(gemm.weight.w);
     const T* const from = weight + group * gemm.weight_group;
 #pragma unroll

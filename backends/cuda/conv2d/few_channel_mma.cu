@@ -381,7 +381,7 @@ __global__ void __launch_bounds__(kFewChannelThreads, kBlocks<kRows, kColumns>)
         of_warps[warp][group * 2 * kRows + 2 * row + e / 2][8 * j + 2 * part + e % 2] = sums[row][j][e];
   __syncthreads();
   float* const out = partial + (static_cast<int64_t>(blockIdx.x) * filters + first_filter) * columns;
-  const uint32_t count = min(static_cast<uint32_t>(kFilters), filters - first_filter) * columns;
+  const uint32_t count = min(u32(kFilters), filters - first_filter) * columns;
   for (uint32_t i = threadIdx.x; i < count; i += kFewChannelThreads) {
     float sum = 0;
 #pragma unroll

@@ -56,7 +56,7 @@ struct GemmShared {
       if (position < gemm.positions) {
         const ImplicitGemm::Place at = gemm.place_of(position);
         const Tap corner = gemm.corner_of(at);
-        coord = {static_cast<uint32_t>(at.outer * gemm.in.n * sizeof(T)), corner.h, corner.w,
+        coord = {u32(at.outer * gemm.in.n * sizeof(T)), corner.h, corner.w,
                  static_cast<int>(gemm.out_offset(at) * sizeof(T))};
       }
       coords[i] = coord;

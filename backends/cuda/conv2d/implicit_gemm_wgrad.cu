@@ -124,8 +124,7 @@ struct RegisterLoader {
 
   __device__ RegisterLoader(const WgradBlock& block, Shared& shared, const T* dy, const T* x)
       : block(block), shared(shared), gradients(block.gradients(dy)), images(block.images(x)), next(block.begin),
-        row_step(static_cast<uint32_t>(block.g.out.c * static_cast<int64_t>(sizeof(T)))),
-        rows(block.g.rows - block.first_row) {
+        row_step(u32(block.g.out.c * static_cast<int64_t>(sizeof(T)))), rows(block.g.rows - block.first_row) {
     const ImplicitGemm& g = block.g;
     before = -(g.origin[0] * g.in.h + g.origin[1] * g.in.w) * static_cast<int64_t>(sizeof(T));
     images -= before;
@@ -138,7 +137,7 @@ struct RegisterLoader {
     if (column >= g.depth) return {0, 0};
     uint32_t c = column, s = block.channels.split(c);
     const uint32_t tap = s, r = g.tap_width.split(s);
-    return {static_cast<uint32_t>((c * g.in.c + r * g.tap_step[0] * g.in.h + s * g.tap_step[1] * g.in.w) * sizeof(T)),
+    return {u32((c * g.in.c + r * g.tap_step[0] * g.in.h + s * g.tap_step[1] * g.in.w) * sizeof(T)),
             uint32_t{1} << tap};
   }
   __device__ PixelCoord pixel_at(uint32_t position) const {
@@ -146,14 +145,13 @@ struct RegisterLoader {
     if (position >= block.end) return {kNowhere, 0, 0};
     const ImplicitGemm::Place place = g.place_of(position);
     const Tap at = g.corner_of(place);
-    const int width = static_cast<int>(g.tap_width.divisor), count = static_cast<int>(g.taps.divisor);
+    const int width = static_cast<int>(g.tap_width.divisor);
+    const int count = static_cast<int>(g.taps.divisor);
     uint32_t inside = 0, taps = 0;  // bits of one row of taps, and of all taps
-    for (int s = 0, w = at.w; s < width; ++s, w += g.tap_step[1])
-      inside |= static_cast<uint32_t>(within(w, g.in_width)) << s;
+    for (int s = 0, w = at.w; s < width; ++s, w += g.tap_step[1]) inside |= u32(within(w, g.in_width)) << s;
     for (int tap = 0, h = at.h; tap < count; tap += width, h += g.tap_step[0])
       if (within(h, g.in_height)) taps |= inside << tap;
-    return {static_cast<uint32_t>(g.out_offset(place) * sizeof(T)),
-            static_cast<uint32_t>(at.offset * static_cast<int64_t>(sizeof(T)) + before), taps};
+    return {u32(g.out_offset(place) * sizeof(T)), u32(at.offset * static_cast<int64_t>(sizeof(T)) + before), taps};
   }
   /// Computes the coordinates of the step that begins at `next`.
   __device__ void prepare(int stage) {
@@ -254,7 +252,8 @@ struct AsyncLoader {
     const ImplicitGemm& g = block.g;
     const bool counts = exists && next + pixel < block.end;
     const ImplicitGemm::Place at = g.place_of(next + pixel);
-    const int h = static_cast<int>(at.h) * g.step[0] + tap_h, w = static_cast<int>(at.w) * g.step[1] + tap_w;
+    const int h = static_cast<int>(at.h) * g.step[0] + tap_h;
+    const int w = static_cast<int>(at.w) * g.step[1] + tap_w;
     const bool inside = counts && within(h, g.in_height) && within(w, g.in_width);
     const int offset = static_cast<int>(at.outer) * static_cast<int>(g.in.n) + h * static_cast<int>(g.in.h) +
                        w * static_cast<int>(g.in.w);

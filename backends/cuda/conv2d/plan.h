@@ -10,8 +10,6 @@
 
 namespace gradus::cuda_detail {
 
-GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
-
 /// The tile of the result that a block computes. A row is a channel of the result and a column a pixel; for wgrad, a
 /// row is a filter and a column one of its C R S weights. For direct fprop and dgrad, `rows` are those of one thread.
 struct ConvTile {
@@ -214,7 +212,7 @@ struct WgmmaTiling {
     int image, row, pixel;  // the row in which the tile begins, and its first pixel in that row
   };
   GRADUS_HOST_DEVICE Tile tile_at(int index) const {
-    uint32_t pixel = static_cast<uint32_t>(index);
+    uint32_t pixel = u32(index);
     const uint32_t n = image.split(pixel);
     pixel *= step;
     const uint32_t row = pitches.split(pixel);

@@ -17,7 +17,8 @@ ConvPhase::Axis phase_axis(const ConvProblem& p, int axis, int at) {
   const int stride = backward ? static_cast<int>(p.geometry.stride[axis]) : 1;
   const int dilation = sign * static_cast<int>(p.geometry.dilation[axis]);
   const int origin = sign * static_cast<int>(p.geometry.padding[axis]);
-  const int taps = static_cast<int>(p.w.shape[2 + axis]), period = stride / std::gcd(stride, dilation);
+  const int taps = static_cast<int>(p.w.shape[2 + axis]);
+  const int period = stride / std::gcd(stride, dilation);
   int first = 0;
   while (first < period && (at + origin - first * dilation) % stride != 0) ++first;
   const int count = first < period && first < taps ? (taps - first + period - 1) / period : 0;

@@ -9,6 +9,8 @@
 
 namespace gradus::cuda_detail {
 
+GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
+
 /// The default number of threads of a block.
 inline constexpr uint32_t kThreads = 256;
 /// The maximum number of elements that one launch indexes; for_each_chunk() divides longer loops into several launches.

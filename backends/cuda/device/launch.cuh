@@ -74,7 +74,7 @@ class Launch {
   /// the loop. It is limited to 32 blocks per multiprocessor; with fewer blocks than items need, the loop takes more
   /// steps.
   uint32_t blocks(int64_t count, int64_t per_block) const {
-    return static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
+    return u32(std::clamp<int64_t>(ceil_div(count, per_block), 1, 32 * multiprocessors()));
   }
 
  private:
@@ -126,7 +126,7 @@ struct Nest : StridedLoop<N> {
   Geometry<N> geometry() const {
     Geometry<N> result;
     result.ndim = this->ndim;
-    result.numel = static_cast<uint32_t>(this->numel);
+    result.numel = u32(this->numel);
     for (int axis = 0; axis < this->ndim; ++axis) result.size[axis] = Divisor(this->shape[axis]);
     for (int k = 0; k < N; ++k) std::copy_n(this->strides[k], this->ndim, result.strides[k]);
     return result;

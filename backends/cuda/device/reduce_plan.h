@@ -32,7 +32,7 @@ struct ReducePlan {
                              : count >= full * (kThreads / 32) ? 32
                                                                : kThreads;
     const auto enough = std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(reduced / 4, 1)));
-    lanes = static_cast<uint32_t>(std::min(enough, at_most));
+    lanes = u32(std::min(enough, at_most));
     outputs = kThreads / lanes;
     // With a warp for each short row, the blocks would run in several waves, each of which takes the latency of a load
     // and of a tree. If an output has half as many lanes, which load twice as much, there are half as many blocks.
@@ -41,11 +41,11 @@ struct ReducePlan {
     // A split leaves each thread at least two rounds of loads. Fewer than four splits would save no more time than the
     // second launch takes.
     const int64_t wanted = std::min(full / blocks(count), reduced / (2 * loads_at_once(width) * lanes));
-    splits = wanted < 4 ? 1 : static_cast<uint32_t>(wanted);
-    per_split = static_cast<uint32_t>(ceil_div(reduced, splits));
+    splits = wanted < 4 ? 1 : u32(wanted);
+    per_split = u32(ceil_div(reduced, splits));
   }
 
-  uint32_t blocks(int64_t results) const { return static_cast<uint32_t>(ceil_div(results, outputs)); }
+  uint32_t blocks(int64_t results) const { return u32(ceil_div(results, outputs)); }
 
 #ifdef __CUDACC__
   // The lane and the output of this thread in a grid of blocks(results) x splits.

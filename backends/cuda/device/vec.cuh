@@ -73,7 +73,7 @@ struct ImageVectors {
   ImageVectors(const Shape& image, Along along, int vec)
       : channels(image[1] / (along == Along::channels ? vec : 1)), rows(image[2]),
         columns(image[3] / (along == Along::columns ? vec : 1)),
-        count(static_cast<uint32_t>(image[0] * image[1] * image[2] * image[3] / vec)) {}
+        count(u32(image[0] * image[1] * image[2] * image[3] / vec)) {}
 
   template <Along kAlong, int kVec>
   __device__ Place place(uint32_t e) const {

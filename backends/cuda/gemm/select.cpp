@@ -93,7 +93,7 @@ GemmPlan plan_dots(const GemmProblem& p) {
   // If there are many blocks, each of them has fewer warps, so that all blocks are resident at once.
   const int64_t rounds = ceil_div(p.K(), 32 * dot_width(plan)), blocks = tiles_of(p, kDotTile);
   const int64_t most_warps = blocks > kManyBlocks ? kGemmWarps / 2 : kGemmWarps;
-  plan.threads = static_cast<uint32_t>(32 * std::min(rounds, most_warps));
+  plan.threads = u32(32 * std::min(rounds, most_warps));
   return plan;
 }
 

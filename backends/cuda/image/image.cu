@@ -58,7 +58,7 @@ class DeviceStencil {
       Words part;
       const size_t count = std::min(Words::kMost, words.size() - first);
       std::copy_n(words.data() + first, count, part.word);
-      launch(copy_words_kernel, 1, kThreads, part, static_cast<uint32_t>(count), memory_.as<uint32_t>() + first);
+      launch(copy_words_kernel, 1, kThreads, part, u32(count), memory_.as<uint32_t>() + first);
     }
   }
   Taps taps() const {
@@ -133,8 +133,7 @@ void CudaBackend::resample2d(const View& x, const Stencil& rows, const Stencil& 
     const auto run = [&]<Along kAlong, int kVec>() {
       const ImageVectors vectors(y.shape, kAlong, kVec);
       // Blocks are smaller if there would otherwise be fewer than two for every multiprocessor.
-      const uint32_t threads =
-          vectors.count < 2 * kThreads * static_cast<uint32_t>(launch.multiprocessors()) ? 64 : kThreads;
+      const uint32_t threads = vectors.count < 2 * kThreads * u32(launch.multiprocessors()) ? 64 : kThreads;
       launch(resample_kernel<kAlong, kVec, T>, launch.blocks(vectors.count, threads), threads, vectors, row_taps.taps(),
              column_taps.taps(), Image<const T>(x), Image<T>(y));
     };

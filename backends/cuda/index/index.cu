@@ -82,7 +82,7 @@ struct FindPlace {
   int32_t* numbers;
   __device__ void operator()(uint32_t i, const int64_t (&at)[2]) const {
     const int64_t place = index[at[0]];
-    places[i] = axis.holds(place) ? static_cast<uint32_t>(at[1] + place * axis.step) : kNowhere;
+    places[i] = axis.holds(place) ? u32(at[1] + place * axis.step) : kNowhere;
     numbers[i] = static_cast<int32_t>(i);
   }
 };
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
   using A = compute_t<T>;
   const uint64_t threads = uint64_t{items} * inner.numel;
   for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
-    const uint32_t first = static_cast<uint32_t>(i / inner.numel), element = static_cast<uint32_t>(i % inner.numel);
+    const uint32_t first = u32(i / inner.numel), element = u32(i % inner.numel);
     const uint32_t place = places[first];
     if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first item of its place
     int64_t within[2];
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads)
     A result[kVec];
     for (int n = 0; n < kVec; ++n) result[n] = static_cast<A>(value.value[n]);
     for (uint32_t k = first; k < items && places[k] == place; ++k) {
-      value = x[x_items.offset(static_cast<uint32_t>(numbers[k])) + within[0]];
+      value = x[x_items.offset(u32(numbers[k])) + within[0]];
       for (int n = 0; n < kVec; ++n) {
         const A term = static_cast<A>(value.value[n]);
         result[n] = kAccumulate ? wrapping_sum<A>(result[n], term) : term;
@@ -145,9 +145,9 @@ void scatter_sorted(View x, int axis, const View& index, MutableView y) {
   by_place.sort(y.device, bits_of(places.numel) + 1);  // with one bit more than places need, kNowhere comes last
   const auto run = [&]<class T>() {
     visit_constant<1, 16 / sizeof(T)>(static_cast<int>(vec), [&]<int kVec>() {
-      launch(scatter_kernel<kAccumulate, T, kVec>, launch.blocks(count * inner.numel, kThreads), kThreads,
-             static_cast<uint32_t>(count), x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys,
-             by_place.places, x.as<Vec<T, kVec>>(), y.as<Vec<T, kVec>>());
+      launch(scatter_kernel<kAccumulate, T, kVec>, launch.blocks(count * inner.numel, kThreads), kThreads, u32(count),
+             x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys, by_place.places,
+             x.as<Vec<T, kVec>>(), y.as<Vec<T, kVec>>());
     });
   };
   if constexpr (kAccumulate) visit(y.dtype, run);

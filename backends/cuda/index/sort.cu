@@ -35,7 +35,7 @@ struct SortedRows {
 
   SortedRows(const View& x, int axis, bool descending, const MutableView& values, const MutableView& indices)
       : x(x.as<T>()), indices(indices.as<int64_t>()), values(values.data ? values.as<T>() : static_cast<T*>(nullptr)),
-        first(indices.ndim() ? static_cast<uint32_t>(indices.shape[axis]) : 1), descending(descending) {
+        first(indices.ndim() ? u32(indices.shape[axis]) : 1), descending(descending) {
     const Strides& value_strides = values.data ? values.strides : indices.strides;
     if (x.ndim()) steps = {x.strides[axis], indices.strides[axis], value_strides[axis]};
     others =
@@ -75,15 +75,14 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     row_numbers_kernel(const int32_t* places, Divisor size, uint32_t count, uint32_t* numbers) {
-  for (uint32_t i = thread_index(); i < count; i += thread_count())
-    numbers[i] = size.quotient(static_cast<uint32_t>(places[i]));
+  for (uint32_t i = thread_index(); i < count; i += thread_count()) numbers[i] = size.quotient(u32(places[i]));
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     store_kernel(SortedRows<T> rows, Divisor size, uint32_t count, const int32_t* order) {
   for (uint32_t i = thread_index(); i < count; i += thread_count()) {
-    uint32_t rank = i, from = static_cast<uint32_t>(order[i]);
+    uint32_t rank = i, from = u32(order[i]);
     size.split(from);
     const uint32_t row = size.split(rank);
     rows[row].store(rank, from);
@@ -113,11 +112,10 @@ __global__ void __launch_bounds__(kSlots / kPerThread) block_sort_kernel(SortedR
 template <class T>
 void run(const SortPlan& plan, const SortedRows<T>& rows, int64_t size, int64_t count, Device device) {
   const Launch launch(device);
-  const auto elements = static_cast<uint32_t>(count);
+  const auto elements = u32(count);
   if (plan.algorithm == SortAlgorithm::block_sort) {
     return visit_constant<256, 1024, kBlockSort>(static_cast<int>(plan.slots), [&]<int kSlots>() {
-      launch(block_sort_kernel<kSlots, T>, static_cast<uint32_t>(count / size), kSlots / kPerThread, rows,
-             static_cast<uint32_t>(size));
+      launch(block_sort_kernel<kSlots, T>, u32(count / size), kSlots / kPerThread, rows, u32(size));
     });
   }
   const Scratch workspace(plan.workspace_bytes, device);

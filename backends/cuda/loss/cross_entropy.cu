@@ -172,7 +172,7 @@ void CudaBackend::cross_entropy(const CrossEntropyArgs& args) {
     if (!small)
       return launch(losses_kernel<T, C>, 1, 1024, sizes, matrix<T>(View(p)), matrix<int64_t>(target), matrix<T>(loss),
                     weight_sum.as<T>());
-    const auto threads = static_cast<uint32_t>(std::clamp<int64_t>(ceil_div(sizes.rows * kLanes, 32) * 32, 32, 1024));
+    const auto threads = u32(std::clamp<int64_t>(ceil_div(sizes.rows * kLanes, 32) * 32, 32, 1024));
     launch(sizes.classes <= 2 * kLanes ? small_kernel<2, T, C> : small_kernel<kSmallClasses / kLanes, T, C>, 1, threads,
            sizes, matrix<T>(x), matrix<int64_t>(target), matrix<T>(p), matrix<T>(loss), weight_sum.as<T>());
   });
@@ -191,7 +191,7 @@ void CudaBackend::cross_entropy_backward(const CrossEntropyBackwardArgs& args) {
     if (sizes.classes > kWarpRow || dx.numel() > kMaxChunk)
       return launch(long_rows_backward_kernel<T, C>, launch.blocks(sizes.rows, 1), row_threads(sizes.classes), task);
     launch(backward_kernel<T, C>, launch.blocks(dx.numel(), kThreads), kThreads, task, Divisor(sizes.classes),
-           static_cast<uint32_t>(dx.numel()));
+           u32(dx.numel()));
   });
 }
 

@@ -57,9 +57,9 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
   const int64_t threads = ceil_div(size, vectorized ? vectors * width : singles);
   if (!fits || threads > 512) return false;
   plan.algorithm = NormAlgorithm::rows;
-  plan.rows = {static_cast<uint32_t>(x.numel() / size), static_cast<uint32_t>(size)};
+  plan.rows = {u32(x.numel() / size), u32(size)};
   plan.rows.vectorized = vectorized;
-  plan.rows.threads = std::max(std::bit_ceil(static_cast<uint32_t>(threads)), 32u);
+  plan.rows.threads = std::max(std::bit_ceil(u32(threads)), 32u);
   plan.rows.teams = plan.rows.threads == 32 ? kThreads / 32 : 1;
   plan.rows.blocks = ceil_div(plan.rows.rows, plan.rows.teams);
   return true;
@@ -73,23 +73,22 @@ bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images
 ChannelTiling cut_channels(const View& x, bool nhwc, uint32_t vec, bool takes_sums, const DeviceProperties& device) {
   constexpr uint32_t threads = kChannelThreads, most_of_cluster = 8;  // blocks; all devices with clusters support 8
   ChannelTiling tiling;
-  tiling.nhwc = nhwc, tiling.vec = vec, tiling.channels = static_cast<uint32_t>(x.shape[1]);
+  tiling.nhwc = nhwc, tiling.vec = vec, tiling.channels = u32(x.shape[1]);
   const int64_t plane = plane_of(x);
   tiling.vectors = Divisor((nhwc ? x.shape[1] : plane) / vec);
-  tiling.count = static_cast<uint32_t>(x.shape[0] * (nhwc ? plane : plane / vec));
+  tiling.count = u32(x.shape[0] * (nhwc ? plane : plane / vec));
   const uint32_t count = tiling.count, vectors = tiling.vectors.divisor;
   uint32_t outputs = nhwc ? std::min(std::bit_ceil(vectors), count <= threads ? 4u : 8u) : 1;
   while (nhwc && outputs < 32 && outputs < vectors && threads / outputs > count) outputs *= 2;
   tiling.outputs_log2 = std::countr_zero(outputs), tiling.lanes_log2 = std::countr_zero(threads / outputs);
-  const uint32_t cluster =
-      std::bit_ceil(static_cast<uint32_t>(ceil_div(tiling.of_thread(count), ChannelTiling::kResident)));
+  const uint32_t cluster = std::bit_ceil(u32(ceil_div(tiling.of_thread(count), ChannelTiling::kResident)));
   tiling.resident = cluster <= (nhwc && device.has_clusters() ? most_of_cluster : 1);
   const int64_t blocks = (x.dtype == DType::f64 ? 1 : 2) * device.multiprocessors;  // resident at once
   const int64_t wanted =
       tiling.resident ? cluster
                       : std::clamp<int64_t>(blocks / tiling.groups(), 1, std::max(count >> tiling.lanes_log2, 1u));
-  tiling.per_split = static_cast<uint32_t>(ceil_div(count, wanted));
-  tiling.splits = static_cast<uint32_t>(ceil_div(count, tiling.per_split));
+  tiling.per_split = u32(ceil_div(count, wanted));
+  tiling.splits = u32(ceil_div(count, tiling.per_split));
   tiling.resident = tiling.resident && takes_sums;
   return tiling;
 }
@@ -100,7 +99,7 @@ uint32_t slice_pitch(const View& x) {
   const int64_t width = x.shape[3], plane = plane_of(x);
   const int64_t pitch = width > 1 ? x.strides[3] : plane > 1 ? x.strides[2] : x.strides[0];
   const bool fits = pitch > x.shape[1] && pitch <= kMaxChunk / (x.shape[0] * plane);
-  return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? static_cast<uint32_t>(pitch) : 0;
+  return fits && has_strides(x, {plane * pitch, 1, width * pitch, pitch}) ? u32(pitch) : 0;
 }
 
 /// Plans the kernels for batch norm. They need statistics over all axes except that of the channels, images of one
@@ -177,7 +176,7 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
     RowTiling& rows = plan.rows;
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;
-    rows.blocks = static_cast<uint32_t>(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows.teams));
+    rows.blocks = u32(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows.teams));
     if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.teams * rows.size;
     return plan;
   }
@@ -206,14 +205,14 @@ SoftmaxPlan plan_lanes(const SoftmaxProblem& p) {
   else if (p.size <= 256) plan.lanes = 32;
   else if (p.size > 1024) plan.lanes = p.size <= 4096 ? 256 : 512, plan.values = 16;
   plan.threads = plan.lanes > 32 ? plan.lanes : kThreads;
-  plan.blocks = static_cast<uint32_t>(ceil_div(p.rows, int64_t{plan.threads / plan.lanes}));
+  plan.blocks = u32(ceil_div(p.rows, int64_t{plan.threads / plan.lanes}));
   return plan;
 }
 
 SoftmaxPlan plan_block(const SoftmaxProblem& p) {
   return {.algorithm = &kSoftmaxBlock,
           .threads = row_threads(p.size),
-          .blocks = static_cast<uint32_t>(std::clamp<int64_t>(p.rows, 1, 32 * p.device.multiprocessors))};
+          .blocks = u32(std::clamp<int64_t>(p.rows, 1, 32 * p.device.multiprocessors))};
 }
 
 // ---- work ----

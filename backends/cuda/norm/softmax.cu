@@ -201,7 +201,7 @@ bool run(const char* name, const View& x, const View& y, int axis, SoftmaxKind k
   if (y.numel() == 0) return true;
   const Launch launch(y.device);
   visit_floating(y.dtype, [&]<class T>() {
-    Rows<T> rows{.count = static_cast<uint32_t>(nest.numel),
+    Rows<T> rows{.count = u32(nest.numel),
                  .log = kind == SoftmaxKind::log_softmax,
                  .or_zeros = kind == SoftmaxKind::or_zeros,
                  .evenly = nest.ndim <= 1,

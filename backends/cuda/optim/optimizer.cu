@@ -43,7 +43,7 @@ struct TensorTable {
 
   void add(const Entry& entry, int64_t numel) {
     tensors[count++] = {entry, numel, blocks};
-    blocks += static_cast<uint32_t>(ceil_div(numel, kPerBlock));
+    blocks += u32(ceil_div(numel, kPerBlock));
   }
   // Returns the tensor that this block processes, and the range [begin, end) of its elements.
   __device__ const Entry& part_of_block(int64_t& begin, int64_t& end) const {

@@ -28,7 +28,8 @@ void add_products(KernelWork& work, const DeviceProperties& device, DType dtype,
                   int64_t batch, int64_t M, int64_t N, int64_t K) {
   constexpr int64_t kTile = 64;
   const double at_once = multiply_adds_at_once(dtype, mode);
-  const int64_t tiles = batch * ceil_div(M, kTile) * ceil_div(N, kTile), SMs = device.multiprocessors;
+  const int64_t tiles = batch * ceil_div(M, kTile) * ceil_div(N, kTile);
+  const int64_t SMs = device.multiprocessors;
   work[kProductMultiplyAdds] += static_cast<double>(times * batch * M * N * K) / at_once;
   work[kProductTiles] += static_cast<double>(times * round_up(tiles, SMs) * kTile * kTile * K) / at_once;
   work[kProductBytes] += static_cast<double>(times * batch * (M * K + K * N + M * N) * element(dtype));
@@ -66,7 +67,7 @@ AttentionPlan plan_attention_tiles(const AttentionProblem& p) {
       ceil_div(p.queries(), int64_t{kAttentionRows}) + (p.backward ? ceil_div(p.keys(), int64_t{kAttentionRows}) : 0);
   return {.algorithm = &kAttentionTiles,
           .head = head_of(p),
-          .blocks = static_cast<uint32_t>(p.heads() * blocks),
+          .blocks = u32(p.heads() * blocks),
           .shared_bytes = p.backward ? bytes_of_both(p) : bytes_of_keys(p)};
 }
 
@@ -122,10 +123,10 @@ KernelWork attention_products_work(const AttentionProblem& p) {
 // ---- Recurrent layers ----
 
 RecurrentPlan plan_clusters(const RecurrentProblem& p) {
-  const int64_t cluster = recurrent_cluster(p.size), clusters = ceil_div(p.batch, int64_t{kClusterSequences});
+  const int64_t cluster = recurrent_cluster(p.size);
+  const int64_t clusters = ceil_div(p.batch, int64_t{kClusterSequences});
   const int64_t columns = p.backward ? gates_of(p.cell) * cluster * kClusterUnits * kClusterPitch : 0;
-  return {&kRecurrentClusters, static_cast<uint32_t>(cluster), static_cast<uint32_t>(cluster * clusters),
-          sizeof(float) * static_cast<size_t>(columns)};
+  return {&kRecurrentClusters, u32(cluster), u32(cluster * clusters), sizeof(float) * static_cast<size_t>(columns)};
 }
 
 bool can_cluster(const RecurrentProblem& p) {

@@ -336,7 +336,8 @@ std::vector<int64_t> term_heights(const ConvProblem& p, int64_t phases) {
 // Adds the work of copying images to planes, for `items` items with one group each.
 void add_planes(const ConvProblem& p, const ImageLayout& x, const PlaneLayout& planes, double items, KernelWork& work) {
   const int64_t vector = p.tile().vector, phases = planes.split[0] * planes.split[1];
-  const int64_t columns = ceil_div(x.W, planes.split[1]), rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
+  const int64_t columns = ceil_div(x.W, planes.split[1]);
+  const int64_t rows = std::min(planes.rows, ceil_div(x.H, planes.split[0]));
   const double copied_rows = items * number(planes.channels * phases * rows);  // without the padding
   work[kPlaneBytes] += items * number(planes.channels * planes.channel_stride() * p.element());
   if (x.c_stride == 1 && x.w_stride != 1 && planes.channels > 4) {
@@ -354,12 +355,14 @@ void add_images(const ConvProblem& p, const DirectTiles& t, double items, Kernel
   constexpr int64_t kTileRows = 8;
   const int64_t vector = p.tile().vector;
   // A stride divides dx into passes.
-  const int64_t stride = p.backward() ? p.g.stride[1] : 1, stride_rows = p.backward() ? p.g.stride[0] : 1;
+  const int64_t stride = p.backward() ? p.g.stride[1] : 1;
+  const int64_t stride_rows = p.backward() ? p.g.stride[0] : 1;
   const int64_t columns = ceil_div(p.out.W, stride), vectors = ceil_div(columns, vector);
   const int64_t rows = std::min(t.band, ceil_div(p.out.H, stride_rows)),
                 row_tiles = std::max<int64_t>(1, ceil_div(rows, kTileRows));
   const int64_t channels = p.in.C / p.g.groups, filters = p.out.C / p.g.groups, passes = stride * stride_rows;
-  const double height = number(rows) / number(row_tiles), together = number(filters_together(p, filters));
+  const double height = number(rows) / number(row_tiles);
+  const double together = number(filters_together(p, filters));
   const double tiles = items * number(passes * row_tiles * vectors * filters);
   // The passes of dx share the taps. Each vector of a plane is loaded once for all rows of a tile to which it
   // contributes. Additions to the same sum wait for each other. Meanwhile the processor begins the next tile, provided

@@ -59,7 +59,8 @@ struct Pass {
         for (int64_t r = box.rows.first_tap; r < box.rows.last_tap; ++r)
           for (int64_t s = box.columns.first_tap; s < box.columns.last_tap; ++s) {
             const int64_t tap = (r * S + s) * channels;  // first row of this tap
-            const int64_t begin = std::max(tap, block * length), end = std::min(tap + channels, (block + 1) * length);
+            const int64_t begin = std::max(tap, block * length);
+            const int64_t end = std::min(tap + channels, (block + 1) * length);
             if (begin >= end) continue;
             const int64_t from = rows.at(0, r) * row_step + columns.at(0, s) * pixel_step + begin - tap;
             DepthRun* before = runs.empty() ? nullptr : &runs.back();
@@ -106,7 +107,8 @@ class NhwcConvolution {
     int64_t n, n_end, row, row_end, tile, tile_end;  // rows are counted within each pass
   };
   Part part_at(int64_t i) const {
-    const int64_t tile = i % t_.filter_parts * t_.filter_tiles, row = i / t_.filter_parts % t_.bands * t_.rows;
+    const int64_t tile = i % t_.filter_parts * t_.filter_tiles;
+    const int64_t row = i / t_.filter_parts % t_.bands * t_.rows;
     const int64_t n = i / t_.filter_parts / t_.bands * t_.images;
     return {n,    std::min(n + t_.images, y_.N),
             row,  std::min(row + t_.rows, axes_[0][0].size),
@@ -158,7 +160,8 @@ class NhwcConvolution {
       for (const Pass<T>& pass : passes_)
         for (int64_t block = 0; block < pass.blocks; ++block)
           for (const typename Pass<T>::Box& box : pass.boxes) {
-            const int64_t top = std::max(begin, box.rows.begin), bottom = std::min(end, box.rows.end);
+            const int64_t top = std::max(begin, box.rows.begin);
+            const int64_t bottom = std::min(end, box.rows.end);
             const bool starts = block == 0, ends = block + 1 == pass.blocks;
             const std::vector<DepthRun>& runs = box.runs[static_cast<size_t>(block)];
             if (top >= bottom || (runs.empty() && !starts && !ends)) continue;
@@ -217,7 +220,8 @@ ConvPlan plan_nhwc(const ConvProblem& p) {
 
   const int64_t row_bytes = (rows.step * p.in.W * p.in.C + rows.out_step * p.out.W * p.out.C) * p.element();
   // All parts of the filters read the same channels; depthwise, they read whole pixels.
-  const int64_t most_filter_parts = depthwise ? 1 : ceil_div(tiles, 2), wanted = ceil_div(kParts, most_filter_parts);
+  const int64_t most_filter_parts = depthwise ? 1 : ceil_div(tiles, 2);
+  const int64_t wanted = ceil_div(kParts, most_filter_parts);
   t.images = 1, t.rows = rows.size;
   // The data that a part reads and writes fits in the cache. A part of several images uses only half of it, which
   // leaves room for prefetching the next part.
@@ -244,7 +248,8 @@ ConvPlan plan_nhwc(const ConvProblem& p) {
   t.pack_size =
       p.w.tap_stride() == 1 && kernel > 1 ? slot_size(std::min(channels, kPackedChannels) * kernel * width) : 0;
   const int64_t rows_read = std::min(p.in.H, (t.rows - 1) * rows.step + t.most - t.least + 1);
-  const int64_t rows_written = t.rows * rows.out_step, filters = std::min(t.filter_tiles * width, p.out.C);
+  const int64_t rows_written = t.rows * rows.out_step;
+  const int64_t filters = std::min(t.filter_tiles * width, p.out.C);
   t.in_size = in_place(p.in, p.mask) ? 0 : slot_size(t.images * std::max<int64_t>(rows_read, 0) * p.in.W * p.in.C);
   t.out_size = has_pixels(p.out) ? 0 : slot_size(t.images * rows_written * p.out.W * filters);
   plan.workspace_bytes = (tiles * width * channels * taps.total * TapRange(p.axes(1)).total +
@@ -319,7 +324,8 @@ KernelWork work_nhwc(const ConvProblem& p) {
   const int64_t rest = filters % tile.columns, whole = filters / tile.columns;
   const auto column_tiles = static_cast<double>(groups * ceil_div(filters, tile.columns));
   const double share = share_of(p.threads, p.out.N * p.axes(0)[0].size, t->images * t->rows, t->filter_parts);
-  const auto in_group = static_cast<double>(channels), all_images = static_cast<double>(image_parts);
+  const auto in_group = static_cast<double>(channels);
+  const auto all_images = static_cast<double>(image_parts);
   const double steps =
       static_cast<double>(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
   const bool joined = p.g.dilation[1] == 1 && groups == 1 && !depthwise;

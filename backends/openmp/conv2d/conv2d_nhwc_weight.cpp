@@ -257,7 +257,8 @@ KernelWork work_weight(const ConvProblem& p) {
   const bool depthwise = is_depthwise(p.g, x, dy);
   const int64_t groups = depthwise ? 1 : p.g.groups, taps = p.w.H * p.w.W;
   // A run of taps has pixels for which all of them are inside the image.
-  const int64_t run_height = (t->joins_taps ? p.w.W : 1) * p.w.C, runs = t->joins_taps ? p.w.H : taps;
+  const int64_t run_height = (t->joins_taps ? p.w.W : 1) * p.w.C;
+  const int64_t runs = t->joins_taps ? p.w.H : taps;
   const double pixels = t->joins_taps ? static_cast<double>(dy.N * p.pairs_along(0) * dy.W) : p.pairs();
   const double blocks = static_cast<double>(t->items * ceil_div(t->item_images, t->block_images) *
                                             ceil_div(t->item_rows, t->block_rows) * runs);

@@ -57,8 +57,10 @@ class TiledProduct {
 
   // Computes block i of C, first the columns whose B is read in place, then those whose B is packed.
   void multiply(int64_t i, T* packed_a) const {
-    const int64_t row = i % cut_.row_blocks * cut_.rows, column = i / cut_.row_blocks * cut_.columns;
-    const int64_t height = std::min(cut_.rows, args_.rows - row), end = std::min(args_.columns, column + cut_.columns);
+    const int64_t row = i % cut_.row_blocks * cut_.rows;
+    const int64_t column = i / cut_.row_blocks * cut_.columns;
+    const int64_t height = std::min(cut_.rows, args_.rows - row);
+    const int64_t end = std::min(args_.columns, column + cut_.columns);
     const int64_t split = std::clamp(packed_columns_begin_, column, end);
     const Matrix<const T>& a = args_.a;
     const T* from = a.data + row * a.row_stride + first_ * a.column_stride;
@@ -172,7 +174,8 @@ Cut cut_of(int64_t rows, int64_t columns, int64_t depth, const Registers& tile) 
   while (row_step > tile.rows * kRowPanels) row_step = ceil_div(row_step, 2);
   const auto blocks = [&] { return ceil_div(rows, row_step) * ceil_div(columns, column_step); };
   while (blocks() < kBlocksWanted && row_step * column_step * depth >= 2 * kLeastBlock) {
-    const bool tall = row_step > tile.rows * kRowPanelsWanted, wide = column_step > tile.columns * kColumnTilesWanted;
+    const bool tall = row_step > tile.rows * kRowPanelsWanted;
+    const bool wide = column_step > tile.columns * kColumnTilesWanted;
     if (tall || (!wide && row_step >= column_step && row_step > tile.rows)) row_step = ceil_div(row_step, 2);
     else if (column_step > tile.columns) column_step = round_up(ceil_div(column_step, 2), tile.columns);
     else break;
@@ -245,7 +248,8 @@ KernelWork blocked_work(const GemmProblem& problem) {
   return of_batch(problem, [](const GemmProblem& p) {
     const GemmPlan plan = plan_blocked(p);
     const Cut& cut = plan.cut;
-    const auto depth = static_cast<double>(p.depth), row_blocks = static_cast<double>(cut.row_blocks);
+    const auto depth = static_cast<double>(p.depth);
+    const auto row_blocks = static_cast<double>(cut.row_blocks);
     const double parts = std::ceil(static_cast<double>(p.columns) / static_cast<double>(plan.columns_at_once));
     const auto depth_blocks = static_cast<double>(ceil_div(p.depth, plan.depth_at_once));
     const int64_t blocks = cut.row_blocks * cut.column_blocks;

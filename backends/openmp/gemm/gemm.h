@@ -156,7 +156,8 @@ template <class Bytes>
 int64_t cut_columns(GemmPlan& plan, const GemmProblem& p, int64_t depth, int64_t most, Bytes bytes) {
   const Registers tile = p.tile();
   plan.columns_at_once = round_up(ceil_div(p.columns, ceil_div(p.columns, most)), tile.columns);
-  const int64_t first = std::min(plan.columns_at_once, p.columns), last = (p.columns - 1) % plan.columns_at_once + 1;
+  const int64_t first = std::min(plan.columns_at_once, p.columns);
+  const int64_t last = (p.columns - 1) % plan.columns_at_once + 1;
   plan.cut = cut_of(p.rows, first, depth, tile);
   plan.last_cut = cut_of(p.rows, last, depth, tile);
   return std::max(bytes(plan.cut, first), bytes(plan.last_cut, last));

@@ -76,8 +76,8 @@ LabRecording record_lab(const std::function<void()>& step, const nn::Module* net
 
 }  // namespace training
 
-/// Maximum number of bytes of a page's rows and texts. Further rows are left out, and already after a sixth of it in
-/// texts, the elements of arrays. Tests lower it.
+/// Maximum number of bytes of a page's rows and texts; further rows are left out. When the texts alone have a sixth of
+/// it, the elements of further arrays are left out. Tests lower it.
 inline size_t lab_page_bytes = 24 << 20;
 
 /// Writes the page of a step. A page has at most about 30 MB. If not all calls fit, the page says how many are missing.

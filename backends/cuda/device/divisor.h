@@ -9,6 +9,7 @@
 
 namespace gradus::cuda_detail {
 
+/// The lower 32 bits of a number: in kernels, sizes and indices of a launch (kMaxChunk) have no more.
 GRADUS_HOST_DEVICE constexpr uint32_t u32(int64_t size) { return static_cast<uint32_t>(size); }
 
 /// The default number of threads of a block.

@@ -24,7 +24,8 @@ inline double number(int64_t count) { return static_cast<double>(count); }
 /// which the last may be smaller. There are `copies` of each chunk, one after another.
 inline double share_of(int64_t threads, int64_t count, int64_t grain = 1, int64_t copies = 1) {
   const int64_t chunks = ceil_div(count, grain) * copies, turns = ceil_div(chunks, threads);
-  // The smaller chunks of the busiest thread. One that has the last turn alone has most of them.
+  // The number of smaller chunks that the busiest thread has. If it is the only one with a chunk in the last turn, it
+  // has the most of them.
   const int64_t smaller = turns * threads - chunks == threads - 1 ? ceil_div(copies, threads) : copies / threads;
   return count > 0 ? number(turns * grain - smaller * (chunks / copies * grain - count)) / number(count * copies) : 1;
 }

@@ -2,11 +2,10 @@
 """Plants plausible bugs, one at a time, and reports which of them the tests notice: see README.md beside this file.
 
 usage: tests/mutation/mutate.py [--room core/io] [--count 220] [--seed 1]      all rooms, or one
-       tests/mutation/mutate.py --shard                                        25 mutants of one room, as CI does
+       tests/mutation/mutate.py --shard                                        up to 25 mutants of one room, as CI does
 """
 
 import argparse
-import concurrent.futures
 import json
 import pathlib
 import random
@@ -40,6 +39,11 @@ ROOMS = {
 }
 OTHER_PROGRAMS = ("distributed/launcher/", "distributed/comm/mpi/")  # their tests start programs that are not traced
 BOUND = 50  # per cent that a shard must kill: a lower score means that the tests of its room do not run as they should
+
+
+SHARD, SHARD_SECONDS = 25, 100  # mutants, and the time after which no more of them are judged
+LEAST = 10  # mutants that are judged, however long it takes
+COUNTED = ("killed", "survived", "not reached")
 
 
 def room_of(path):
@@ -104,12 +108,12 @@ def runs_elsewhere(mutation, source):
 
 
 def table(results, rooms):
-    verdicts = ("killed", "survived", "not reached", "equivalent", "elsewhere", "late")
+    verdicts = (*COUNTED, "equivalent", "elsewhere", "late")
     lines = ["".join([f"{'room':<18}{'mutants':>8}", *(f"{verdict:>13}" for verdict in verdicts), f"{'score':>9}"])]
     totals = dict.fromkeys(verdicts, 0)
 
     def row(name, counts):
-        counted = counts["killed"] + counts["survived"] + counts["not reached"]
+        counted = sum(counts[verdict] for verdict in COUNTED)
         score = f"{100 * counts['killed'] / counted:.1f} %" if counted else "-"
         return "".join([f"{name:<18}{sum(counts.values()):>8}", *(f"{count:>13}" for count in counts.values()),
                         f"{score:>9}"])
@@ -122,17 +126,18 @@ def table(results, rooms):
     return lines + [row("all", totals)]
 
 
-def judge(tests, programs, entry, source, equivalents, limit):
+def judge(tests, programs, entry, source, equivalents, has_time):
     """The result of one mutant, as it is written to the JSON file."""
     number, (room, mutation) = entry
+    verdict, by, seconds = "late", "", 0.0
     if mutation.identity in equivalents:
-        verdict, by, seconds = "equivalent", equivalents[mutation.identity], 0.0
-    else:
-        verdict, by, seconds = tests.verdict(number, programs, limit)
+        verdict, by = "equivalent", equivalents[mutation.identity]
+    elif has_time:
+        verdict, by, seconds = tests.verdict(number, programs)
         if verdict == "not reached" and runs_elsewhere(mutation, source):
             verdict = "elsewhere"
     original, mutated = describe(mutation, source)
-    if verdict not in ("killed", "equivalent", "elsewhere"):
+    if verdict in ("survived", "not reached"):
         print(f"{verdict}: {mutation.path}:{mutation.line} ({mutation.rule})\n  - {original}\n  + {mutated}\n"
               f"  {mutation.identity}", flush=True)
     return {"room": room, "identity": mutation.identity, "file": mutation.path, "line": mutation.line,
@@ -140,20 +145,20 @@ def judge(tests, programs, entry, source, equivalents, limit):
             "seconds": round(seconds, 2)}
 
 
-def judge_all(tests, rooms, numbered, sources, options):
-    """The results, room after room. What is not judged after `options.minutes` minutes is late."""
-    end, equivalents, results = time.monotonic() + 60 * options.minutes, read_equivalents(), []
+def judge_all(tests, rooms, numbered, sources, end, json_file=None):
+    """The results, room after room. From the time `end` on mutants are late, except the first LEAST that count."""
+    equivalents, results, counted = read_equivalents(), [], 0
     for room in rooms:
         start, programs = time.monotonic(), programs_of([room])
         tests.trace(programs)
-        mutants = [entry for entry in numbered.items() if entry[1][0] == room]
-        with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-            results += pool.map(
-                lambda entry: judge(tests, programs, entry, sources[entry[1][1].path], equivalents,
-                                    min(options.limit, end - time.monotonic())), mutants)
+        for entry in numbered.items():
+            if entry[1][0] == room:
+                has_time = counted < LEAST or time.monotonic() < end
+                results.append(judge(tests, programs, entry, sources[entry[1][1].path], equivalents, has_time))
+                counted += results[-1]["verdict"] in COUNTED
         print(f"{table(results, [room])[1]}   in {time.monotonic() - start:.0f} s", flush=True)
-        if options.json:
-            options.json.write_text(json.dumps(results, indent=1) + "\n")
+        if json_file:
+            json_file.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
@@ -164,20 +169,20 @@ def parse_options():
     parser.add_argument("--room", choices=list(ROOMS), action="append", help="all, if none is given")
     parser.add_argument("--count", type=int, default=220, help="mutants in all")
     parser.add_argument("--seed", default="1", help="any text: the same text, the same mutants")
-    parser.add_argument("--shard", action="store_true", help="25 mutants of one room, both chosen by the commit; fails "
-                        f"if less than {BOUND} %% of them are killed")
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--minutes", type=float, help="mutants that are not judged by then are late (600; a shard: 5)")
-    parser.add_argument("--limit", type=float, default=300, help="seconds after which a mutant is late (300)")
+    parser.add_argument("--shard", action="store_true", help=f"{SHARD} mutants of one room, both chosen by the commit; "
+                        f"fails if less than {BOUND} %% of those that are judged are killed")
+    parser.add_argument("--seconds", type=float, help="after these, which begin when the build is up to date, no "
+                        f"further mutant is judged, except the first {LEAST} (a shard: {SHARD_SECONDS})")
+    parser.add_argument("--jobs", type=int, default=3, help="compilers and test programs that run side by side (3)")
     parser.add_argument("--json", type=pathlib.Path, help="where all results go")
     parser.add_argument("--no-build", action="store_true", help="the test programs are up to date")
     parser.add_argument("--list", action="store_true", help="print the drawn mutants and end")
     options = parser.parse_args()
     if options.shard:
         commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-        options.seed, options.count = commit.stdout.strip(), 25
+        options.seed, options.count = commit.stdout.strip(), SHARD
         options.room = [random.Random(options.seed).choice(list(ROOMS))]
-    options.minutes = options.minutes or (5 if options.shard else 600)
+        options.seconds = options.seconds or SHARD_SECONDS
     return options
 
 
@@ -188,6 +193,7 @@ def main():
     names = programs_of(rooms)
     if not options.no_build:
         subprocess.run(["cmake", "--build", options.build, "--target", *names], check=True, stdout=subprocess.DEVNULL)
+    begin = time.monotonic()
     build = plant.Build(ROOT, options.build.resolve())
     drawn, there = draw_all(build, rooms, options.count, options.seed)
     print(f"seed {options.seed}: {options.count} of {sum(there.values())} mutants in {', '.join(rooms)}", flush=True)
@@ -210,12 +216,14 @@ def main():
 
     tests = measure.Tests(programs, ROOT, work, options.jobs)
     numbered = limit_to(options.count, rooms, {number: numbered[number] for number in sorted(plantation.mutants)})
-    results = judge_all(tests, rooms, numbered, plantation.sources, options)
+    end = begin + (options.seconds or float("inf"))
+    results = judge_all(tests, rooms, numbered, plantation.sources, end, options.json)
     for case in tests.failed:
         print(f"fails without any mutant: {case.program}, {case.name}")
     print("\n".join(table(results, rooms)))
-    counted = [result["verdict"] == "killed" for result in results
-               if result["verdict"] in ("killed", "survived", "not reached")]
+    late = sum(result["verdict"] == "late" for result in results)
+    print(f"{len(results) - late} of {len(results)} mutants were judged in {time.monotonic() - begin:.0f} s")
+    counted = [result["verdict"] == "killed" for result in results if result["verdict"] in COUNTED]
     if options.shard and 100 * sum(counted) < BOUND * len(counted):
         print(f"less than {BOUND} % of a shard are killed: tests are missing for the mutants above")
         return 1

@@ -234,6 +234,21 @@ TEST_CASE("problems of convolutions are equal if all their parts are, and a plan
   CHECK(third.dense_weights == first.dense_weights);
 }
 
+TEST_CASE("the implicit GEMM reads channels-last weights without a copy, however few channels and filters there are") {
+  const ForcedAlgorithm forced(kImplicitGemm.name);
+  const auto plan_of = [](int64_t channels, int64_t filters, MemoryFormat format) {
+    const Layer layer = {.N = 2, .C = channels, .H = 8, .W = 8, .K = filters, .R = 3};
+    const Operands o(layer, DType::f32, format);
+    return select_conv2d(avx2::kernels(), 1, o.x, o.w, nullptr, o.y, layer.geometry());
+  };
+  for (const int64_t channels : {2, 3, 16})
+    for (const int64_t filters : {1, 2, 16}) {
+      CAPTURE(channels, filters);
+      CHECK_FALSE(plan_of(channels, filters, MemoryFormat::channels_last).dense_weights);
+      CHECK(plan_of(channels, filters, MemoryFormat::contiguous).dense_weights);
+    }
+}
+
 TEST_CASE("the estimate of direct counts what filters read again by both strides") {
   const auto bytes_read_again = [](int64_t row_stride, int64_t column_stride) {
     const auto array = [](const Shape& shape) { return layout(shape, DType::f32, MemoryFormat::contiguous); };

@@ -94,6 +94,22 @@ TEST_CASE("openmp topk gives the first of the sort") {
         }
 }
 
+TEST_CASE("openmp topk of a row does not look at the elements after it") {
+  for (const bool largest : {true, false}) {
+    // The first k are at the row's begin, so that the search for better elements ends at the row's end. The next row
+    // begins with an element that is no better, and with one that is better than all of this row.
+    const Array x = Array::empty({3, 1000}, DType::f32);
+    for (int64_t i = 0; i < x.numel(); ++i) {
+      const int64_t row = i / 1000, at = i % 1000;
+      const auto number = static_cast<float>(at == 0 ? 0 : at == 1 ? 10'000 * (row + 1) : 1000 - at);
+      x.data<float>()[i] = largest ? number : -number;
+    }
+    const Array values = Array::empty({3, 5}, DType::f32), indices = Array::empty({3, 5}, DType::i64);
+    compare(values, 0, [&](Backend& on, const Array& y) { on.topk(x, 1, largest, y, indices); });
+    compare(indices, 0, [&](Backend& on, const Array& y) { on.topk(x, 1, largest, values, y); });
+  }
+}
+
 TEST_CASE("openmp sort of long and short rows of all types agrees with naive") {
   for (const Shape& shape : {Shape{200000}, Shape{3, 70}, Shape{2, 65537}, Shape{64}, Shape{65}})
     for (DType dtype : {DType::f32, DType::f64, DType::f16, DType::i64, DType::i32, DType::u8, DType::boolean})

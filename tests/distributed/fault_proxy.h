@@ -88,7 +88,6 @@ class ProxiedStore final : public dist::Store {
 
 struct Outcome {
   std::vector<RankResult> ranks;
-  dist::Milliseconds time;
   bool struck;
 };
 
@@ -97,15 +96,13 @@ inline Outcome run_through_proxy(int size, const WireFault& fault, const std::fu
                                  const dist::TcpOptions& options = {.timeout = dist::Milliseconds(10'000)}) {
   dist::HashStore store;
   ProxiedStore proxied(store, fault);
-  const auto begin = std::chrono::steady_clock::now();
   std::vector<RankResult> ranks = run_ranks("tcp", size, body, options, {}, &proxied);
-  const auto time = std::chrono::duration_cast<dist::Milliseconds>(std::chrono::steady_clock::now() - begin);
   // If another rank has announced the failure, the proxy may not have applied its fault yet.
   for (const dist::Deadline patience(dist::Milliseconds(2000)); !proxied.has_struck() && !patience.passed();) {
     if (fault.kind == WireFault::Kind::trickle) break;
     std::this_thread::sleep_for(dist::Milliseconds(1));
   }
-  return {ranks, time, proxied.has_struck()};
+  return {ranks, proxied.has_struck()};
 }
 
 }  // namespace gradus::test

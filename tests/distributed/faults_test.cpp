@@ -7,7 +7,6 @@
 using namespace gradus;
 using namespace gradus::dist;
 using namespace gradus::test;
-using std::chrono::steady_clock;
 
 namespace {
 
@@ -28,7 +27,7 @@ void communicate_without_end(ProcessGroup& group, Store& store) {
 
 }  // namespace
 
-TEST_CASE("a rank that is killed in a collective is named by all survivors within a second", "[faults][processes]") {
+TEST_CASE("a rank that is killed in a collective is named by all survivors", "[faults][processes]") {
   const auto kind = GENERATE(as<std::string>(), "tcp", "shm");
   const int ranks = GENERATE(2, 4), victim = GENERATE(0, 1);
   const uint64_t point = GENERATE(1, 2, 3);
@@ -37,7 +36,6 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
   Processes processes(kind, ranks, Milliseconds(30'000), communicate_without_end);
   processes.wait_until_running();
   std::this_thread::sleep_for(delay);
-  const auto begin = steady_clock::now();
   processes.signal(victim, SIGKILL);
   for (int rank = 0; rank < ranks; ++rank) {
     if (rank == victim) continue;
@@ -46,7 +44,6 @@ TEST_CASE("a rank that is killed in a collective is named by all survivors withi
     CHECK(result.status.rank == victim);
     CHECK_THAT(result.error, contains("rank " + std::to_string(victim) + " was lost"));
   }
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(1));
 }
 
 TEST_CASE("a test does not wait for ranks that ended before they ran", "[faults][processes]") {
@@ -64,7 +61,6 @@ TEST_CASE("a rank that is stopped past the deadline is named, and awaited if it 
   SECTION("past the deadline") {
     Processes processes(kind, kRanks, Milliseconds(2000), communicate_without_end);
     processes.wait_until_running();
-    const auto begin = steady_clock::now();
     processes.signal(kVictim, SIGSTOP);
     for (int rank : {0, 2}) {
       const RankResult result = processes.result(rank);
@@ -72,7 +68,6 @@ TEST_CASE("a rank that is stopped past the deadline is named, and awaited if it 
       CHECK(result.status.rank == kVictim);
       CHECK_THAT(result.error, contains("waited 2000 ms for rank 1"));
     }
-    CHECK(steady_clock::now() - begin < std::chrono::milliseconds(2000 + 1000));
   }
   SECTION("for a while") {
     Processes processes(kind, kRanks, Milliseconds(20'000), [](ProcessGroup& group, Store& store) {

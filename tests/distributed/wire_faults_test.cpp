@@ -197,9 +197,11 @@ TEST_CASE("bytes that are lost without an error are noticed at the deadline", "[
   const Outcome outcome = run_through_proxy(3, fault, [](ProcessGroup& group) { communicate(group, 1000, 9000); },
                                             {.timeout = Milliseconds(300)});
   CHECK(outcome.struck);
-  for (const RankResult& rank : outcome.ranks) CHECK(rank.status.failure == CommFailure::timeout);
-  for (const RankResult& rank : outcome.ranks) CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // one end
-  CHECK(outcome.time < std::chrono::seconds(2));
+  for (const RankResult& rank : outcome.ranks) {
+    CHECK(rank.status.failure == CommFailure::timeout);
+    CHECK((rank.status.rank == 0 || rank.status.rank == 1));  // one end
+    CHECK_THAT(rank.error, contains("waited 300 ms for rank"));
+  }
 }
 
 TEST_CASE("a store in a bad network gives the right value or an error", "[faults]") {
@@ -214,7 +216,6 @@ TEST_CASE("a store in a bad network gives the right value or an error", "[faults
   const Token token = Token::random();
   const TcpStoreServer server({"127.0.0.1", 0}, token);
   const FaultProxy proxy(server.address(), FaultProxy::Protocol::store, fault);
-  const auto begin = steady_clock::now();
   std::string error;
   try {
     TcpStore store(proxy.address(), token);
@@ -231,8 +232,7 @@ TEST_CASE("a store in a bad network gives the right value or an error", "[faults
     CHECK_THAT(error, contains(upwards ? "closed the connection" : "damaged") || contains("not a frame") ||
                           contains("version"));
   else CHECK_THAT(error, contains("closed the connection"));
-  CHECK(steady_clock::now() - begin < std::chrono::seconds(5));  // not at a deadline; 0.1 s on idle cores
-  TcpStore other(server.address(), token);                       // the server still works
+  TcpStore other(server.address(), token);  // the server still works
   other.set("after", "1");
   CHECK(other.get("after") == "1");
 }

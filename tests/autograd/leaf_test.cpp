@@ -3,10 +3,10 @@
 #include <vector>
 
 #include <gradus/autograd/autograd.h>
-#include <gradus/core/backend_interceptor.h>
 #include <gradus/core/registry.h>
 #include <gradus/tests/autograd/tensors.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/changed_results.h>
 
 using namespace gradus;
 using namespace gradus::test;
@@ -425,35 +425,20 @@ TEST_CASE("an undefined tensor has no properties, and what needs a tensor says t
   CHECK_NOTHROW(none.zero_grad());
 }
 
-namespace {
-
-/// Runs operators on naive. Replaces the leaf's gradient during the first addition, as another thread might.
-struct Replacing final : BackendInterceptor<Replacing> {
-  std::string_view name() const override { return "replacing"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (std::string_view(name) == "binary" && armed) armed = false, leaf.mutable_grad() = numbers({100, 200});
-  }
-  bool armed = false;
-  Tensor leaf;
-};
-
-}  // namespace
-
 TEST_CASE("a gradient is added to the one that the leaf has at the end of the addition") {
-  Replacing replacing;
-  const BackendGuard guard(replacing);
   const Tensor x = leaf({1, 2});
+  bool armed = false;  // the next addition replaces the leaf's gradient, as another thread might
+  ChangedResults replacing(backend("naive"), [&](std::string_view operation, const MutableView&) {
+    if (operation == "binary" && armed) armed = false, x.mutable_grad() = numbers({100, 200});
+  });
+  const BackendGuard guard(replacing);
   const auto step = [&] { x.square().sum().backward({}, true, /*create_graph=*/true); };
   step();
   CHECK(x.grad().detach().equal(numbers({2, 4})));
-  replacing.leaf = x;
   const Tensor y = x.square().sum();
-  x.register_hook([&](const Tensor& dx) { return replacing.armed = true, dx; });  // just before the accumulation
+  x.register_hook([&](const Tensor& dx) { return armed = true, dx; });  // just before the accumulation
   y.backward({}, true, true);
-  CHECK_FALSE(replacing.armed);
+  CHECK_FALSE(armed);
   CHECK(x.grad().detach().equal(numbers({102, 204})));
   x.mutable_grad() = Tensor();  // its graph would keep the leaf, and the leaf its gradient
 }

@@ -4,6 +4,7 @@
 #include <gradus/graph/executor.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/lockstep.h>
+#include <gradus/tests/changed_results.h>
 #include <gradus/tests/cuda/support.h>
 
 using namespace gradus;
@@ -80,22 +81,6 @@ benchmarks::Workload workload_named(std::string_view name) {
     if (workload.name == name) return workload;
   throw ValueError("no such net");
 }
-
-/// The backend "cuda", except that the results of unary operators are 0.5 everywhere.
-class WrongReluOnGpu final : public BackendInterceptor<WrongReluOnGpu> {
- public:
-  std::string_view name() const override { return "wrong_relu"; }
-  DeviceType device_type() const override { return DeviceType::cuda; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("cuda").*method)(arguments...);
-    if (std::string_view(name) != "unary") return;
-    const auto falsify = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>) backend("cuda").fill(view, Scalar(0.5));
-    };
-    (for_each_operand(arguments, falsify), ...);
-  }
-};
 
 }  // namespace
 
@@ -235,7 +220,9 @@ TEST_CASE("lockstep crosses devices and finds the wrong operation on a GPU", "[l
   if (no_cuda_device()) return;
   const CudnnSwitches as_they_were;
   cudnn::set_allow_tf32(false);
-  WrongReluOnGpu wrong;
+  ChangedResults wrong(backend("cuda"), [](std::string_view operation, const MutableView& y) {
+    if (operation == "unary") backend("cuda").fill(y, Scalar(0.5));
+  });
   for (const char* a : {"openmp", "cuda"}) {
     const BackendGuard guard(a);
     const Device device = settled(backend(a).device_type());

@@ -2,6 +2,7 @@
 #include <fstream>
 
 #include <gradus/core/backend_interceptor.h>
+#include <gradus/tests/changed_results.h>
 #include <gradus/tests/graph/support.h>
 
 using namespace gradus;
@@ -21,26 +22,6 @@ class NeedsWorkspace final : public BackendInterceptor<NeedsWorkspace> {
     Storage::allocate(200, kCPU);
     Storage::allocate(300, kCPU);
     (backend("naive").*method)(arguments...);
-  }
-};
-
-/// The backend "naive", except that each call writes the number 5 to both ends of the operands that it writes, in no
-/// loop that a recording skips.
-class WritesEnds final : public BackendInterceptor<WritesEnds> {
- public:
-  std::string_view name() const override { return "writes_ends"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char*, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    const auto write = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>) {
-        const auto [begin, end] = graph::extent_of(view);
-        const int64_t size = sizeof(float);
-        view.template as<float>()[begin / size] = view.template as<float>()[end / size - 1] = 5;
-      }
-    };
-    (for_each_operand(arguments, write), ...);
   }
 };
 
@@ -143,7 +124,13 @@ TEST_CASE("a recording writes nothing into arrays from before", "[recorder]") {
 
 TEST_CASE("a recording leaves large arrays from before alone in both directions", "[recorder]") {
   constexpr int64_t kElements = 1 << 20;
-  WritesEnds writes_ends;
+  // The backend "naive", except that each call writes the number 5 to both ends of its results, in no loop that a
+  // recording skips.
+  test::ChangedResults writes_ends(backend("naive"), [](std::string_view, const MutableView& y) {
+    const auto [begin, end] = graph::extent_of(y);
+    const int64_t size = sizeof(float);
+    y.as<float>()[begin / size] = y.as<float>()[end / size - 1] = 5;
+  });
   const Tensor small = zeros({8}), x = zeros({kElements});
   const Array backwards(x.array().storage(), kElements - 1, {kElements}, {-1}, DType::f32);
   const auto fill = [&](const Array& array) {

@@ -3,127 +3,57 @@
 #include <numeric>
 
 #include <gradus/benchmarks/nets.h>
+#include <gradus/core/backend_interceptor.h>
 #include <gradus/core/io/npy.h>
 #include <gradus/gradus.h>
 #include <gradus/graph/recorder.h>
 #include <gradus/inspect/lockstep.h>
 #include <gradus/tests/catch.h>
+#include <gradus/tests/changed_results.h>
 #include <gradus/tests/temporary_directory.h>
 
 using namespace gradus;
+using test::ChangedResults;
 using test::contains;
 
 namespace {
 
-/// The backend "naive", except that relu is wrong for positive results.
-class WrongRelu final : public BackendInterceptor<WrongRelu> {
- public:
-  std::string_view name() const override { return "wrong_relu"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (std::string_view(name) != "unary") return;
-    const auto falsify = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>) view.template as<float>()[0] += 0.1f;
-    };
-    (for_each_operand(arguments, falsify), ...);
-  }
-};
-
-/// The backend "naive", except that all results of one operation are wrong by 0.1.
-class WrongCall final : public BackendInterceptor<WrongCall> {
- public:
-  explicit WrongCall(std::string wrong) : wrong_(std::move(wrong)) {}
-  std::string_view name() const override { return "wrong_call"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (name != wrong_) return;
-    const auto falsify = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
-        if (view.data && view.dtype == DType::f32) view.template as<float>()[0] += 0.1f;
-    };
-    (for_each_operand(arguments, falsify), ...);
-  }
-
- private:
-  std::string wrong_;
-};
+/// The backend "naive", except that all float32 results of one operation are wrong by 0.1.
+ChangedResults wrong_call(const std::string& wrong) {
+  return {backend("naive"), [wrong](std::string_view operation, const MutableView& y) {
+            if (operation == wrong && y.data && y.dtype == DType::f32) y.as<float>()[0] += 0.1f;
+          }};
+}
 
 /// The backend "naive", except that results of unary operations are larger by a unit in the last place in every second
 /// call.
-class Drifting final : public BackendInterceptor<Drifting> {
- public:
-  std::string_view name() const override { return "drifting"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (std::string_view(name) != "unary" || ++calls_ % 2 == 1) return;
-    const auto move = [](const auto& view) {  // a larger number in these bits is a number of larger magnitude
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>) ++*static_cast<unsigned char*>(view.data);
-    };
-    (for_each_operand(arguments, move), ...);
-  }
-
- private:
-  int calls_ = 0;
-};
+ChangedResults drifting() {
+  return {backend("naive"), [calls = 0](std::string_view operation, const MutableView& y) mutable {
+            if (operation != "unary" || ++calls % 2 == 1) return;
+            ++*static_cast<unsigned char*>(y.data);  // a larger number in these bits is a number of larger magnitude
+          }};
+}
 
 /// The backend "naive", except that indices of extreme elements are wrong.
-class WrongIndex final : public BackendInterceptor<WrongIndex> {
- public:
-  std::string_view name() const override { return "wrong_index"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (std::string_view(name) != "arg_reduce") return;
-    const auto move = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
-        if (view.dtype == DType::i64) ++view.template as<int64_t>()[0];
-    };
-    (for_each_operand(arguments, move), ...);
-  }
-};
+ChangedResults wrong_index() {
+  return {backend("naive"), [](std::string_view operation, const MutableView& y) {
+            if (operation == "arg_reduce" && y.dtype == DType::i64) ++y.as<int64_t>()[0];
+          }};
+}
 
 /// The backend "openmp", except that the first element of products of half types is wrong.
-class WrongHalf final : public BackendInterceptor<WrongHalf> {
- public:
-  std::string_view name() const override { return "wrong_half"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("openmp").*method)(arguments...);
-    const auto falsify = [](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>)
-        if (view.dtype == DType::bf16) view.template as<BFloat16>()[0] = BFloat16(1e3f);
-    };
-    if (std::string_view(name) == "linear") (for_each_operand(arguments, falsify), ...);
-  }
-};
+ChangedResults wrong_half() {
+  return {backend("openmp"), [](std::string_view operation, const MutableView& y) {
+            if (operation == "linear" && y.dtype == DType::bf16) y.as<BFloat16>()[0] = BFloat16(1e3f);
+          }};
+}
 
 /// The backend "naive", except that the result of unary operations has the given elements.
-class GivesElements final : public BackendInterceptor<GivesElements> {
- public:
-  explicit GivesElements(Tensor elements) : elements_(std::move(elements)) {}
-  std::string_view name() const override { return "gives_elements"; }
-  DeviceType device_type() const override { return DeviceType::cpu; }
-  template <class... Params>
-  void call(const char* name, void (Backend::*method)(Params...), std::type_identity_t<Params>... arguments) {
-    (backend("naive").*method)(arguments...);
-    if (std::string_view(name) != "unary") return;
-    const auto replace = [&](const auto& view) {
-      if constexpr (std::is_same_v<decltype(view), const MutableView&>) backend("naive").copy(elements_.array(), view);
-    };
-    (for_each_operand(arguments, replace), ...);
-  }
-
- private:
-  Tensor elements_;
-};
+ChangedResults gives_elements(const Tensor& elements) {
+  return {backend("naive"), [elements](std::string_view operation, const MutableView& y) {
+            if (operation == "unary") backend("naive").copy(elements.array(), y);
+          }};
+}
 
 class Elsewhere final : public BackendInterceptor<Elsewhere> {
  public:
@@ -183,8 +113,8 @@ TEST_CASE("the results of a recorded step must have the bits of the eager step, 
     graph::Recorder recorder;
     Tensor y = x.neg();
     graph::Executor executor(recorder.finish());
-    Drifting drifting;
-    const BackendGuard guard(drifting);
+    ChangedResults drifts = drifting();
+    const BackendGuard guard(drifts);
     const auto found = graph::lockstep(executor, [&] { y = x.neg(); });
     REQUIRE(found);
     CHECK(found->allowed == 0);
@@ -204,7 +134,7 @@ TEST_CASE("lockstep compares each result that is read, whether or not those befo
       y = read(values, indices);
     }
     graph::Executor executor(recorder.finish());
-    WrongIndex wrong;
+    ChangedResults wrong = wrong_index();
     return graph::lockstep(executor, backend("naive"), wrong).has_value();
   };
   CHECK(find([](const Tensor& values, const Tensor& indices) { return values + indices; }));
@@ -221,7 +151,7 @@ TEST_CASE("lockstep compares the gradients and the loss after the step", "[locks
     loss.backward();
     graph::Executor executor(recorder.finish());
     w.mutable_grad() = Tensor(), loss = Tensor();
-    WrongCall other(wrong);
+    ChangedResults other = wrong_call(wrong);
     const auto found = graph::lockstep(executor, backend("naive"), other);
     CHECK(found.has_value() == (wrong != "nothing"));
     if (found) CHECK_THAT(found->str(), contains(wrong));
@@ -232,7 +162,7 @@ TEST_CASE("lockstep compares the result that has the first buffer of a step", "[
   graph::Recorder recorder;
   const Tensor y = full({2}, 3.0);
   graph::Executor executor(recorder.finish());
-  WrongCall wrong("fill");
+  ChangedResults wrong = wrong_call("fill");
   const auto found = graph::lockstep(executor, backend("naive"), wrong);
   REQUIRE(found);
   CHECK(found->number == 0);
@@ -251,7 +181,7 @@ TEST_CASE("lockstep finds the operation that two backends disagree on", "[lockst
     net.ptr()->zero_grad();
     const auto agreed = graph::lockstep(executor, backend("openmp"), backend("naive"));
     CHECK((agreed ? agreed->str() : "") == "");
-    WrongRelu wrong;
+    ChangedResults wrong = wrong_call("unary");
     const auto found = graph::lockstep(executor, backend("naive"), wrong);
     if (workload.name != "lenet" && workload.name != "pure_linear") continue;  // the others call no separate ReLU
     REQUIRE(found);
@@ -279,7 +209,7 @@ TEST_CASE("lockstep compares half types with float32 and finds the operation tha
       const auto agreed = graph::lockstep_in_float32(executor, backend("openmp"));
       CHECK((agreed ? agreed->str() : "") == "");
       if (workload.name != "lenet" || half != kBFloat16) continue;
-      WrongHalf wrong;
+      ChangedResults wrong = wrong_half();
       const auto found = graph::lockstep_in_float32(executor, wrong);
       REQUIRE(found);
       CHECK_THAT(found->str(), contains("linear (linear of ") && contains("allowed: 0.02"));
@@ -297,7 +227,7 @@ TEST_CASE("lockstep divides differences by the largest finite element, and NaNs 
     graph::Recorder recorder;
     const Tensor y = x.neg();
     graph::Executor executor(recorder.finish());
-    GivesElements first(tensor(a).to(dtype)), second(tensor(b).to(dtype));
+    ChangedResults first = gives_elements(tensor(a).to(dtype)), second = gives_elements(tensor(b).to(dtype));
     const auto found = graph::lockstep(executor, first, second, tolerance);
     if (found) CHECK((found->a.data<double>()[0] == a[0] || a[0] != a[0]));
     return found ? found->error : 0;
@@ -326,7 +256,7 @@ TEST_CASE("a mismatch names its call, and is saved as arrays", "[lockstep]") {
     graph::Recorder recorder;
     const Tensor sum = input + 1, y = x.neg();
     graph::Executor executor(recorder.finish());
-    GivesElements first(tensor({3.0f, 4.0f})), second(tensor({3.0f, 5.0f}));
+    ChangedResults first = gives_elements(tensor({3.0f, 4.0f})), second = gives_elements(tensor({3.0f, 5.0f}));
     const auto found = graph::lockstep(executor, first, second);
     REQUIRE(found);
     CHECK_THAT(found->str(), contains("call 1, unary (neg, lockstep_test.cpp:") &&
@@ -376,7 +306,7 @@ TEST_CASE("lockstep reads operands with negative strides", "[lockstep]") {
   graph::Recorder recorder;
   const Tensor y = x.flip({0});  // copies x from its end
   graph::Executor executor(recorder.finish());
-  WrongCall wrong("copy");
+  ChangedResults wrong = wrong_call("copy");
   const auto found = graph::lockstep(executor, backend("naive"), wrong);
   REQUIRE(found);
   CHECK(Tensor(found->inputs.at(0)).equal(tensor({3.0, 2.0, 1.0}, kDouble)));

@@ -18,33 +18,26 @@ using cuda_detail::ConvPlan;
 using cuda_detail::ConvProblem;
 using cuda_detail::LibraryTiling;
 
-// The convolution that an engine computes: that of the call, or an equivalent one with other operands (flip_transpose).
-struct Convolution {
-  const char* name;  // the operator's name, for observers
-  const ConvProblem& problem;
-  const View &x, &w, &y;  // one of them is the result
-  const View* bias;       // null: the engine computes neither bias nor ReLU
-};
-
-// Describes the convolution for find_engine().
-EngineRequest request(const Convolution& c, const ConvPlan& plan) {
-  const auto sizes = [](const View& view) {
-    return std::array<int64_t, 4>{view.shape[0], view.shape[1], view.shape[2], view.shape[3]};
+// Describes the convolution for find_engine(). fused: the engine also applies bias and ReLU.
+EngineRequest request(const ConvOperands& call, const ConvPlan& plan, bool fused) {
+  const ConvProblem& problem = call.problem;
+  const auto sizes = [](const ConvOperand& operand) {
+    return std::array<int64_t, 4>{operand.shape[0], operand.shape[1], operand.shape[2], operand.shape[3]};
   };
   const auto& tiling = std::get<LibraryTiling>(plan.tiling);
-  const Conv2dGeometry& geometry = c.problem.geometry;
-  return {.pass = c.problem.pass,
-          .bias = c.bias && c.problem.bias,
-          .relu = c.bias && c.problem.relu,
-          .dtype = c.problem.dtype,
+  const Conv2dGeometry& geometry = problem.geometry;
+  return {.pass = problem.pass,
+          .bias = fused && problem.bias,
+          .relu = fused && problem.relu,
+          .dtype = problem.dtype,
           .channels_last = tiling.channels_last,
-          .x = sizes(c.x),
-          .w = sizes(c.w),
-          .y = sizes(c.y),
+          .x = sizes(problem.x),
+          .w = sizes(problem.w),
+          .y = sizes(problem.y),
           .stride = std::to_array(geometry.stride),
           .padding = std::to_array(geometry.padding),
           .dilation = std::to_array(geometry.dilation),
-          .device = c.y.device.index(),
+          .device = call.out.device.index(),
           .tf32 = plan.math_mode == cuda_detail::MathMode::tf32,
           .deterministic = cudnn::deterministic(),
           .timed = cudnn::benchmark(),
@@ -82,42 +75,31 @@ class Reachable {
 };
 
 // Runs an engine of cuDNN as planned. Returns false if no engine supports the problem.
-bool run_engine(const ConvPlan& plan, const ConvOperands& call, const Convolution& c) {
+bool run_engine(const ConvPlan& plan, const ConvOperands& call, bool fused) {
   Backend& backend = call.backend;
-  const ConvPass pass = c.problem.pass;
+  const ConvPass pass = call.problem.pass;
   const bool channels_last = std::get<LibraryTiling>(plan.tiling).channels_last;
-  const Reachable x(backend, c.x, channels_last, pass == ConvPass::backward_data);
-  const Reachable w(backend, c.w, channels_last, pass == ConvPass::backward_weight);
-  const Reachable y(backend, c.y, channels_last, pass == ConvPass::forward);
+  const Reachable x(backend, call.x(), channels_last, pass == ConvPass::backward_data);
+  const Reachable w(backend, call.weight, channels_last, pass == ConvPass::backward_weight);
+  const Reachable y(backend, call.y(), channels_last, pass == ConvPass::forward);
   Array packed_bias;
-  const void* bias = c.bias ? c.bias->data : nullptr;
-  if (bias && (c.bias->strides[0] != 1 || ConvOperand::alignment_of(bias) < kAlignment)) {
-    packed_bias = Array::empty(c.bias->shape, c.bias->dtype, c.bias->device);
-    backend.copy(*c.bias, packed_bias);
+  const void* bias = fused ? call.bias.data : nullptr;
+  if (bias && (call.bias.strides[0] != 1 || ConvOperand::alignment_of(bias) < kAlignment)) {
+    packed_bias = Array::empty(call.bias.shape, call.bias.dtype, call.bias.device);
+    backend.copy(call.bias, packed_bias);
     bias = packed_bias.data();
   }
   const EngineOperands operands{x.data(), w.data(), y.data(), bias};
-  const Engine* engine = find_engine(request(c, plan), operands);
+  const Engine* engine = find_engine(request(call, plan, fused), operands);
   if (!engine) return false;
   {
-    const int64_t flops = 2 * c.y.numel() * c.w.numel() / c.w.shape[0];
-    EventScope event(c.name, "cudnn", call.algorithm->name, {&c.x, &c.w, &c.y}, flops, call.algorithm->reason);
+    const char* const name = pass == ConvPass::forward && !fused ? "conv2d" : call.name;
+    EventScope event(name, "cudnn", call.algorithm->name, {&call.x(), &call.weight, &call.y()}, call.flops(),
+                     call.algorithm->reason);
     engine->run(operands);
   }
   (pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w).deliver(backend);
   return true;
-}
-
-// The filters of flip_transpose(): a copy of w (K, C, R, S) as (C, K, R, S), with rows and columns in reverse order.
-Array flip_transpose_filters(Backend& backend, const View& w, const ConvOperand& flipped) {
-  View from = w;
-  std::swap(from.shape[0], from.shape[1]), std::swap(from.strides[0], from.strides[1]);
-  const int64_t last = (w.shape[2] - 1) * w.strides[2] + (w.shape[3] - 1) * w.strides[3];
-  from.data = static_cast<const std::byte*>(w.data) + last * static_cast<int64_t>(size_of(w.dtype));
-  from.strides[2] = -w.strides[2], from.strides[3] = -w.strides[3];
-  Array dense = Array::empty_strided(flipped.shape, flipped.strides, w.dtype, w.device);
-  backend.copy(from, dense);
-  return dense;
 }
 
 // The bias (K) as (1, K, 1, 1), broadcast to the shape of y.
@@ -129,21 +111,11 @@ View along_channels(const View& bias, const Shape& shape) {
 
 }  // namespace
 
-bool launch_fused(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
-  return run_engine(plan, call, {call.name, call.problem, call.x(), call.weight, call.y(), &call.bias});
-}
-
-bool launch_flipped(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
-  const ConvProblem flipped = flip_transpose(call.problem);
-  const Array filters = flip_transpose_filters(call.backend, call.weight, flipped.w);
-  return run_engine(plan, call, {call.name, flipped, call.y(), View(filters), call.x(), nullptr});
-}
+bool launch_fused(const ConvPlan& plan, const ConvOperands& call, std::byte*) { return run_engine(plan, call, true); }
 
 bool launch_engine(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
-  const bool forward = call.problem.pass == ConvPass::forward;
-  if (!run_engine(plan, call, {forward ? "conv2d" : call.name, call.problem, call.x(), call.weight, call.y(), nullptr}))
-    return false;
-  if (!forward) return true;
+  if (!run_engine(plan, call, false)) return false;
+  if (call.problem.pass != ConvPass::forward) return true;
   const MutableView y = writable(call.y());
   if (call.problem.bias) call.backend.binary(BinaryOp::add, y, along_channels(call.bias, y.shape), y);
   if (call.problem.relu) call.backend.unary(UnaryOp::relu, y, y, {});

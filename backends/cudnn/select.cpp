@@ -8,7 +8,6 @@
 namespace gradus::cudnn_detail {
 
 using cuda_detail::ConvAlgorithm;
-using cuda_detail::ConvOperand;
 using cuda_detail::ConvPass;
 using cuda_detail::ConvPlan;
 using cuda_detail::ConvProblem;
@@ -34,26 +33,8 @@ bool can_fuse(const ConvProblem& p) {
   return p.pass == ConvPass::forward && p.geometry.groups == 1 && (p.bias || p.relu) && can_run<kTf32>(p);
 }
 
-bool can_flip(const ConvProblem& p) {
-  if (p.pass != ConvPass::backward_data || p.is_strided() || p.geometry.groups != 1 || !p.is_library_exact() ||
-      !can_run<false>(p))
-    return false;
-  for (int i = 0; i < 2; ++i)
-    if (p.geometry.padding[i] > p.geometry.dilation[i] * (p.w.shape[2 + i] - 1)) return false;
-  return true;
-}
-
 ConvPlan plan_engine(const ConvProblem& p) {
   return {.math_mode = math_mode(p), .tiling = LibraryTiling{is_channels_last(p), p.switches.workspace_limit}};
-}
-
-ConvPlan plan_flipped(const ConvProblem& p) {
-  // The workspace is limited to the size of the images, because memory is scarce during backward and engines that
-  // compute by FFT would need a multiple of it.
-  const int64_t images = (p.x.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype));
-  return {.math_mode = math_mode(p),
-          .tiling = LibraryTiling{is_channels_last(flip_transpose(p)),
-                                  std::min(p.switches.workspace_limit, static_cast<size_t>(images))}};
 }
 
 // ---- work ----
@@ -200,13 +181,6 @@ KernelWork work_of(const ConvProblem& p) {
   return cuda_detail::scaled_to(p.device, kLibraryParts, work);
 }
 
-/// The work of dgrad that is computed as fprop, and of the kernel that flips the filters.
-KernelWork work_of_flipped(const ConvProblem& p) {
-  KernelWork work = work_of<false>(flip_transpose(p));
-  work[kKernels] += 1;
-  return work;
-}
-
 constexpr ConvAlgorithm engine(const char* name, decltype(ConvAlgorithm::can_run) can_run,
                                decltype(ConvAlgorithm::work) work, cuda_detail::ConvLaunch* launch) {
   return {.name = name,
@@ -228,39 +202,16 @@ constinit const ConvAlgorithm kFused = engine("fused", can_fuse<false>, work_of<
 constinit const ConvAlgorithm kFusedTf32 = engine("fused_tf32", can_fuse<true>, work_of<false>, kLaunchFused);
 constinit const ConvAlgorithm kEngine = engine("engine", can_run<false>, work_of<true>, kLaunchEngine);
 constinit const ConvAlgorithm kEngineTf32 = engine("engine_tf32", can_run<true>, work_of<true>, kLaunchEngine);
-constinit const ConvAlgorithm kFlipped = {
-    .name = "engine_flipped",
-    .reason = "cuDNN's estimate is the lowest",
-    .parts = kLibraryParts,
-    .can_run = can_flip,
-    .work = work_of_flipped,
-    .plan = plan_flipped,
-    .launch = cuda_detail::kHasKernels ? launch_flipped : nullptr,
-    .is_library = true,
-};
 
 const cuda_detail::ConvFamily& conv_family() {
   static const cuda_detail::ConvFamily family = [] {
-    std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kFlipped, &kEngine, &kEngineTf32};
+    std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kEngine, &kEngineTf32};
     const auto& own = cuda_detail::conv_family().algorithms;
     all.insert(all.end(), own.begin(), own.end());
     return cuda_detail::ConvFamily("cuda_conv2d", cuda_detail::conv_kinds(), all, cuda_detail::tuned_devices(),
                                    cuda_detail::tuning_table());
   }();
   return family;
-}
-
-ConvProblem flip_transpose(const ConvProblem& problem) {
-  ConvProblem flipped = problem;
-  flipped.pass = ConvPass::forward;
-  std::swap(flipped.x, flipped.y);
-  Shape& shape = flipped.w.shape;
-  std::swap(shape[0], shape[1]);
-  const bool last = problem.w.is_dense(true) && !problem.w.is_dense(false);
-  flipped.w = ConvOperand(shape, last ? channels_last_strides(shape) : contiguous_strides(shape));
-  Conv2dGeometry& geometry = flipped.geometry;
-  for (int i = 0; i < 2; ++i) geometry.padding[i] = geometry.dilation[i] * (shape[2 + i] - 1) - geometry.padding[i];
-  return flipped;
 }
 
 }  // namespace gradus::cudnn_detail

@@ -16,7 +16,7 @@ using namespace gradus::cuda_detail;
 namespace {
 
 /// What the user allows, and what cuDNN may run: nothing (the backend "cuda"), plain convolutions, or in addition
-/// engines with bias and ReLU, and dgrad as a convolution with flipped and transposed filters.
+/// engines with bias and ReLU.
 struct Switches {
   bool tf32 = false;
   enum class Library { none, plain, full } library = Library::none;
@@ -69,8 +69,7 @@ Decision decide(const ConvProblem& problem, const DeviceProperties& device, cons
   if (switches.library == Switches::Library::plain)
     for (size_t i = 0; i < family.algorithms.size(); ++i) {
       const ConvAlgorithm* each = family.algorithms[i];
-      if (each == &cudnn_detail::kFused || each == &cudnn_detail::kFusedTf32 || each == &cudnn_detail::kFlipped)
-        without |= 1u << i;
+      if (each == &cudnn_detail::kFused || each == &cudnn_detail::kFusedTf32) without |= 1u << i;
     }
   const ConvProblem on_device = problem_on(device, problem, switches);
   return decision_for(*select(on_device, family, without).algorithm, on_device);
@@ -228,7 +227,7 @@ TEST_CASE("plans of convolutions on CUDA: each algorithm can run a layer, and ha
   CHECK(names == std::set<std::string>{"wgmma", "wgmma_im2col", "direct", "few_channel_mma", "depthwise",
                                        "implicit_gemm_async", "implicit_gemm_fma", "implicit_gemm_tf32",
                                        "implicit_gemm_half", "implicit_gemm_generic", "fused", "fused_tf32", "engine",
-                                       "engine_tf32", "engine_flipped"});
+                                       "engine_tf32"});
 }
 
 namespace {
@@ -524,21 +523,6 @@ TEST_CASE("plans of convolutions on CUDA: what cuDNN may do") {
   CHECK(decide(forward, kH200, switches).name() == "engine_tf32");
   switches.library = Switches::Library::none;
   CHECK(decide(forward, kH200, switches).family() != "library");
-
-  // dgrad can be a convolution of dy with flipped filters, whose workspace is limited.
-  ConvProblem data = conv_problem({128, 64, 32, 32, 96, 5, 3, 1, 1}, ConvPass::backward_data, DType::f32, false);
-  data.switches.library_tf32 = false;
-  CHECK(cudnn_detail::kFlipped.can_run(data));
-  CHECK(std::get<LibraryTiling>(cudnn_detail::kFlipped.plan(data).tiling).workspace_limit ==
-        static_cast<size_t>(4 * (data.x.numel() + data.y.numel())));
-  const ConvProblem flipped = cudnn_detail::flip_transpose(data);
-  CHECK(flipped.pass == ConvPass::forward);
-  CHECK(flipped.w.shape == Shape{64, 96, 5, 3});
-  CHECK((flipped.geometry.padding[0] == 3 && flipped.geometry.padding[1] == 1));
-  for (int i = 0; i < 2; ++i)  // its output is dx
-    CHECK(data.x.shape[2 + i] == data.y.shape[2 + i] + 2 * flipped.geometry.padding[i] - (data.w.shape[2 + i] - 1));
-  data.switches.library_tf32 = true;
-  CHECK_FALSE(cudnn_detail::kFlipped.can_run(data));
 
   // With small_convolutions, our kernels compute only problems without elements, which cuDNN does not support.
   ConvProblem few = conv_problem({4, 6, 9, 9, 16, 3, 3}, ConvPass::forward, DType::f32, false);

@@ -23,8 +23,6 @@ const DeviceProperties& device_properties(int index);
 /// a kernel. device_properties() derives the same number from CMAKE_CUDA_ARCHITECTURES; a test compares the two
 /// numbers.
 int loaded_code(int index);
-/// Queues a kernel that waits for 100 us, so that the host is ahead of the device when later work begins.
-void keep_busy(cudaStream_t stream);
 
 /// Device memory for the kernels of one operator. The destructor frees it; later work on the stream may then reuse it.
 class Scratch {
@@ -78,9 +76,9 @@ class RelaxedCapture {
 /// Returns true between begin_capture() and end_capture() of this thread.
 bool this_thread_captures();
 
-/// Milliseconds of a call that queues work on this thread's stream of the device: those of the fastest of three short
-/// series, after a call that is not timed. Infinity if the call returns false or throws an Error, for example because
-/// memory is exhausted.
+/// Milliseconds of a call that queues work on this thread's stream of the device, measured by replays of a graph of ten
+/// calls, after a call that is not timed. Infinity if the call returns false, throws an Error (for example because
+/// memory is exhausted) or cannot be captured.
 double fastest_ms(int device, const std::function<bool()>& call);
 
 }  // namespace gradus::cuda_detail

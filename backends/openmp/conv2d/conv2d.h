@@ -39,8 +39,8 @@ struct ConvProblem {
   /// The number of pairs of a row (column) of y and a tap that is inside the image for it.
   int64_t pairs_along(int axis) const;
   /// The number of multiply-adds of one pass for one channel and one filter.
-  double pairs() const { return static_cast<double>(in.N * pairs_along(0) * pairs_along(1)); }
-  double w_elements() const { return static_cast<double>(w.numel()); }
+  double pairs() const { return number(in.N * pairs_along(0) * pairs_along(1)); }
+  double w_elements() const { return number(w.numel()); }
 
   // For KernelFamily.
   size_t device_index() const { return static_cast<size_t>(table->isa); }
@@ -161,8 +161,7 @@ struct TapRange {
 
 /// Bytes of the operands, of which a thread uses a part: `share_in` of p.in and `share_out` of p.out.
 inline double operand_bytes(const ConvProblem& p, double share_in, double share_out) {
-  return (share_in * static_cast<double>(p.in.numel()) + share_out * static_cast<double>(p.out.numel())) *
-         static_cast<double>(p.element());
+  return (share_in * number(p.in.numel()) + share_out * number(p.out.numel())) * number(p.element());
 }
 /// Square blocks of vectors that are transposed between planes and pixels (nhwc.h), where an image has `bands` bands.
 /// Neighbouring bands have `shared` rows in common.

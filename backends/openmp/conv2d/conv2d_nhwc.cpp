@@ -14,7 +14,6 @@
 // goes over tiles of filters and blocks of their weights that fit in the first-level cache; each block is applied to
 // all pixels of the part.
 #include <cmath>
-#include <type_traits>
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -199,9 +198,10 @@ class NhwcConvolution {
   std::vector<Pass<T>> passes_;
 };
 
-bool computes_images(const ConvProblem& p, bool depthwise) {
+template <bool kDepthwise>
+bool computes_images(const ConvProblem& p) {
   const bool images = p.pass == ConvPass::fprop || p.pass == ConvPass::dgrad;
-  return images && is_depthwise(p.g, p.in, p.out) == depthwise;
+  return images && is_depthwise(p.g, p.in, p.out) == kDepthwise;
 }
 
 ConvPlan plan_nhwc(const ConvProblem& p) {
@@ -322,53 +322,48 @@ KernelWork work_nhwc(const ConvProblem& p) {
   const int64_t image_parts = ceil_div(p.out.N, t->images);
   const TapBoxes boxes = boxes_of(p, *t);
   const int64_t rest = filters % tile.columns, whole = filters / tile.columns;
-  const auto column_tiles = static_cast<double>(groups * ceil_div(filters, tile.columns));
+  const double column_tiles = number(groups * ceil_div(filters, tile.columns));
   const double share = share_of(p.threads, p.out.N * p.axes(0)[0].size, t->images * t->rows, t->filter_parts);
-  const auto in_group = static_cast<double>(channels);
-  const auto all_images = static_cast<double>(image_parts);
-  const double steps =
-      static_cast<double>(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
+  const double in_group = number(channels);
+  const double all_images = number(image_parts);
+  const double steps = number(whole) * boxes.steps[1] + (rest > 0 ? boxes.steps[rest > tile.vector ? 1 : 0] : 0);
   const bool joined = p.g.dilation[1] == 1 && groups == 1 && !depthwise;
   const double moved =
       (t->in_size > 0 ? transposed_blocks(p.in, tile, t->bands, t->most - t->least) * number(t->filter_parts) : 0) +
       (t->out_size > 0 ? transposed_blocks(p.out, tile, t->bands, 0) : 0);
-  return {static_cast<double>(groups) * steps * in_group * all_images * share,
+  return {number(groups) * steps * in_group * all_images * share,
           moved * share,
-          p.w_elements() * static_cast<double>(p.element()) / p.threads,
-          boxes.tiles * all_images * column_tiles *
-              std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth)) * share,
+          p.w_elements() * number(p.element()) / p.threads,
+          boxes.tiles * all_images * column_tiles * std::ceil(boxes.most_taps * in_group / number(t->depth)) * share,
           (joined ? boxes.rows_of_taps : boxes.taps) * all_images * column_tiles * share,
           boxes.count * all_images * column_tiles * share,
-          column_tiles * static_cast<double>(p.w.H * p.w.W * ceil_div(channels, kPackedChannels)) / p.threads,
+          column_tiles * number(p.w.H * p.w.W * ceil_div(channels, kPackedChannels)) / p.threads,
           number(t->parts) * share,
           p.threads > 1 ? number((column_tiles * number(ceil_div(channels, kPackedChannels)) > 1) + (t->parts > 1)) : 0,
           1,
           far_bytes(operand_bytes(p, share, share)),
           boxes.spans,
-          boxes.span_taps * std::ceil(boxes.most_taps * in_group / static_cast<double>(t->depth))};
+          boxes.span_taps * std::ceil(boxes.most_taps * in_group / number(t->depth))};
 }
 
-constexpr auto run_nhwc = [](const ConvPlan& plan, const auto& operands) {
-  using T = std::remove_reference_t<decltype(operands.bias[0])>;
-  NhwcConvolution<std::remove_const_t<T>>(std::get<NhwcTiles>(plan.tiles), operands).run();
+constexpr auto run_nhwc = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
+  NhwcConvolution<T>(std::get<NhwcTiles>(plan.tiles), operands).run();
 };
+
+template <bool kDepthwise>
+constexpr ConvAlgorithm algorithm(const char* name, const char* reason) {
+  return {.name = name,
+          .reason = reason,
+          .parts = kWorkParts,
+          .can_run = computes_images<kDepthwise>,
+          .work = work_nhwc,
+          .plan = plan_nhwc,
+          .launch = {run_nhwc, run_nhwc}};
+}
 
 }  // namespace
 
-const ConvAlgorithm kImplicitGemm = {.name = "implicit_gemm_nhwc",
-                                     .reason = "channels fill vectors",
-                                     .parts = kWorkParts,
-                                     .can_run = [](const ConvProblem& p) { return computes_images(p, false); },
-                                     .work = work_nhwc,
-                                     .plan = plan_nhwc,
-                                     .launch = {run_nhwc, run_nhwc}};
-
-const ConvAlgorithm kDepthwise = {.name = "depthwise",
-                                  .reason = "one channel in a group, in vectors of channels",
-                                  .parts = kWorkParts,
-                                  .can_run = [](const ConvProblem& p) { return computes_images(p, true); },
-                                  .work = work_nhwc,
-                                  .plan = plan_nhwc,
-                                  .launch = {run_nhwc, run_nhwc}};
+const ConvAlgorithm kImplicitGemm = algorithm<false>("implicit_gemm_nhwc", "channels fill vectors");
+const ConvAlgorithm kDepthwise = algorithm<true>("depthwise", "one channel in a group, in vectors of channels");
 
 }  // namespace gradus::openmp_detail

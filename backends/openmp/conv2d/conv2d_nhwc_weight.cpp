@@ -8,7 +8,6 @@
 //
 // Threads share parts: some of the images, and some of the filters. Each part has its own sums; the parts of the same
 // filters are added in order, so the number of threads does not change any bit.
-#include <type_traits>
 #include <vector>
 
 #include <gradus/backends/openmp/conv2d/conv2d.h>
@@ -259,10 +258,10 @@ KernelWork work_weight(const ConvProblem& p) {
   // A run of taps has pixels for which all of them are inside the image.
   const int64_t run_height = (t->joins_taps ? p.w.W : 1) * p.w.C;
   const int64_t runs = t->joins_taps ? p.w.H : taps;
-  const double pixels = t->joins_taps ? static_cast<double>(dy.N * p.pairs_along(0) * dy.W) : p.pairs();
-  const double blocks = static_cast<double>(t->items * ceil_div(t->item_images, t->block_images) *
-                                            ceil_div(t->item_rows, t->block_rows) * runs);
-  const double tiles = static_cast<double>(groups) * tile_count(tile, tile.rows, run_height, dy.C / groups);
+  const double pixels = t->joins_taps ? number(dy.N * p.pairs_along(0) * dy.W) : p.pairs();
+  const double blocks =
+      number(t->items * ceil_div(t->item_images, t->block_images) * ceil_div(t->item_rows, t->block_rows) * runs);
+  const double tiles = number(groups) * tile_count(tile, tile.rows, run_height, dy.C / groups);
   const double share = share_of(p.threads, t->items, t->items_in_part, t->filter_parts);
   const double moved =
       (t->x_size > 0 ? transposed_blocks(x, tile, t->bands, (p.w.H - 1) * p.g.dilation[0]) * number(t->filter_parts)
@@ -270,11 +269,11 @@ KernelWork work_weight(const ConvProblem& p) {
       (t->dy_size > 0 ? transposed_blocks(dy, tile, t->bands, 0) : 0);
   const double bytes = operand_bytes(p, share, share);
   const int64_t sums = groups * ceil_div(dy.C / groups, tile.columns) * ceil_div(p.w.C, kPackedChannels);
-  return {static_cast<double>(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
+  return {number(groups) * tile_steps(tile, tile.rows, run_height, dy.C / groups) * pixels * share,
           moved * share,
-          static_cast<double>(t->sums_size * p.element()) * share,
+          number(t->sums_size * p.element()) * share,
           blocks * tiles * share,
-          pixels / static_cast<double>(std::max<int64_t>(dy.W, 1)) * tiles * share,
+          pixels / number(std::max<int64_t>(dy.W, 1)) * tiles * share,
           p.w_elements(),
           number(t->items * t->filter_parts) * share,
           p.threads > 1 ? number((share < 1) + (sums > 1)) : 0,
@@ -284,31 +283,29 @@ KernelWork work_weight(const ConvProblem& p) {
           number(sums * taps * t->parts) * share_of(p.threads, sums)};
 }
 
-constexpr auto run_weight = [](const ConvPlan& plan, const auto& operands) {
-  using T = std::remove_reference_t<decltype(operands.bias[0])>;
-  WeightGradient<std::remove_const_t<T>>(std::get<NhwcWeightTiles>(plan.tiles), operands).run();
+constexpr auto run_weight = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
+  WeightGradient<T>(std::get<NhwcWeightTiles>(plan.tiles), operands).run();
 };
 
-bool computes_weights(const ConvProblem& p, bool depthwise) {
-  return p.pass == ConvPass::wgrad && is_depthwise(p.g, p.in, p.out) == depthwise;
+template <bool kDepthwise>
+bool computes_weights(const ConvProblem& p) {
+  return p.pass == ConvPass::wgrad && is_depthwise(p.g, p.in, p.out) == kDepthwise;
+}
+
+template <bool kDepthwise>
+constexpr ConvAlgorithm algorithm(const char* name, const char* reason) {
+  return {.name = name,
+          .reason = reason,
+          .parts = kWorkParts,
+          .can_run = computes_weights<kDepthwise>,
+          .work = work_weight,
+          .plan = plan_weight,
+          .launch = {run_weight, run_weight}};
 }
 
 }  // namespace
 
-const ConvAlgorithm kImplicitGemmWeight = {.name = "implicit_gemm_nhwc",
-                                           .reason = "channels fill vectors",
-                                           .parts = kWorkParts,
-                                           .can_run = [](const ConvProblem& p) { return computes_weights(p, false); },
-                                           .work = work_weight,
-                                           .plan = plan_weight,
-                                           .launch = {run_weight, run_weight}};
-
-const ConvAlgorithm kDepthwiseWeight = {.name = "depthwise",
-                                        .reason = "one channel in a group, in vectors of channels",
-                                        .parts = kWorkParts,
-                                        .can_run = [](const ConvProblem& p) { return computes_weights(p, true); },
-                                        .work = work_weight,
-                                        .plan = plan_weight,
-                                        .launch = {run_weight, run_weight}};
+const ConvAlgorithm kImplicitGemmWeight = algorithm<false>("implicit_gemm_nhwc", "channels fill vectors");
+const ConvAlgorithm kDepthwiseWeight = algorithm<true>("depthwise", "one channel in a group, in vectors of channels");
 
 }  // namespace gradus::openmp_detail

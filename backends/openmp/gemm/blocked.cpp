@@ -5,7 +5,6 @@
 // second-level cache, while each tile of B stays in the first-level cache.
 #include <algorithm>
 #include <cmath>
-#include <type_traits>
 
 #include <gradus/backends/openmp/gemm/gemm.h>
 #include <gradus/core/parallel/parallel.h>
@@ -101,13 +100,12 @@ class TiledProduct {
   T* packed_b_ = nullptr;
 };
 
-constexpr auto run_small = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
-  using T = std::remove_pointer_t<decltype(packed)>;
+constexpr auto run_small = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args,
+                                       T* packed) {
   TiledProduct<T>(kernels_of<T>(table), plan, {args.rows, args.columns, 1, 1}, args).run_small(packed);
 };
 
-constexpr auto run_blocked = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
-  using T = std::remove_pointer_t<decltype(packed)>;
+constexpr auto run_blocked = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T*) {
   for (int64_t column = 0; column < args.columns; column += plan.columns_at_once) {
     const GemmArgs<T> part = columns_of(args, column, std::min(column + plan.columns_at_once, args.columns));
     const bool last = column + part.columns == args.columns;
@@ -133,13 +131,13 @@ GemmPlan plan_small(const GemmProblem& p) {
 KernelWork small_work(const GemmProblem& problem) {
   const GemmPlan plan = plan_small(problem);
   const auto one = [&](const GemmProblem& p) {
-    const auto depth = static_cast<double>(p.depth);
+    const double depth = number(p.depth);
     KernelWork work = tiles_work(p, p.rows, depth, 1);
     if (!plan.a_in_place) add_packing_a(work, p, p.rows, depth, p.a.column, p.a.row, 1);
     add_packing_b(work, p, p.columns - plan.columns_in_place, depth, p.b.row, p.b.column, 1);
     return work;
   };
-  return of_batch(problem, one, static_cast<double>((plan.a_size + plan.b_size) * problem.element()));
+  return of_batch(problem, one, number((plan.a_size + plan.b_size) * problem.element()));
 }
 
 GemmPlan plan_blocked(const GemmProblem& p) {
@@ -190,7 +188,7 @@ KernelWork tiles_work(const GemmProblem& p, int64_t rows, double steps, double d
   constexpr double kVectorBytes = 64;
   const double tile_bytes = steps / depth_blocks * number(tile.columns / tile.vector) * kVectorBytes;
   KernelWork work = {tile_steps(tile, tile.rows, rows, p.columns) * steps};
-  work[kCBytes] = static_cast<double>(rows) * static_cast<double>(p.columns * p.element()) * (2 * depth_blocks - 1);
+  work[kCBytes] = number(rows) * number(p.columns * p.element()) * (2 * depth_blocks - 1);
   work[kTiles] = tile_count(tile, tile.rows, rows, p.columns) * depth_blocks;
   work[kDeepBytes] = work[kTiles] * beyond_first_level(tile_bytes);
   return work;
@@ -200,7 +198,7 @@ namespace {
 
 // Adds the work of transposing a matrix in square blocks of vectors: the exchanges in registers, the loads and stores.
 void add_transposition(KernelWork& work, const Registers& tile, int64_t rows, double steps, double times) {
-  const auto vector = static_cast<double>(tile.vector), count = static_cast<double>(rows);
+  const double vector = number(tile.vector), count = number(rows);
   const double blocks = std::ceil(count / vector) * std::ceil(steps / vector);
   work[kTransposed] += times * blocks * vector * std::log2(vector) / 64;
   work[kPackedRows] += times * (count * std::ceil(steps / vector) + steps * std::ceil(count / vector));
@@ -213,11 +211,11 @@ void add_packing_a(KernelWork& work, const GemmProblem& p, int64_t rows, double 
   const Registers tile = p.tile();
   const int64_t panels = ceil_div(rows, tile.rows), height = ceil_div(rows, panels);
   if (along == 1) {
-    add_transposition(work, tile, height, steps, times * static_cast<double>(panels));
+    add_transposition(work, tile, height, steps, times * number(panels));
   } else if (across == 1) {
-    work[kCopiedRows] += times * static_cast<double>(panels) * steps;
+    work[kCopiedRows] += times * number(panels) * steps;
   } else {
-    work[kGathered] += times * static_cast<double>(rows) * steps;
+    work[kGathered] += times * number(rows) * steps;
   }
 }
 
@@ -233,7 +231,7 @@ void add_packing_b(KernelWork& work, const GemmProblem& p, int64_t columns, doub
   } else if (along == 1) {
     add_transposition(work, tile, columns, steps, times);
   } else {
-    work[kGathered] += times * steps * static_cast<double>(columns);
+    work[kGathered] += times * steps * number(columns);
   }
 }
 
@@ -248,10 +246,10 @@ KernelWork blocked_work(const GemmProblem& problem) {
   return of_batch(problem, [](const GemmProblem& p) {
     const GemmPlan plan = plan_blocked(p);
     const Cut& cut = plan.cut;
-    const auto depth = static_cast<double>(p.depth);
-    const auto row_blocks = static_cast<double>(cut.row_blocks);
-    const double parts = std::ceil(static_cast<double>(p.columns) / static_cast<double>(plan.columns_at_once));
-    const auto depth_blocks = static_cast<double>(ceil_div(p.depth, plan.depth_at_once));
+    const double depth = number(p.depth);
+    const double row_blocks = number(cut.row_blocks);
+    const double parts = std::ceil(number(p.columns) / number(plan.columns_at_once));
+    const double depth_blocks = number(ceil_div(p.depth, plan.depth_at_once));
     const int64_t blocks = cut.row_blocks * cut.column_blocks;
     const double share = share_of(p.threads, blocks);
     KernelWork work = tiles_work(p, cut.rows, depth, depth_blocks);
@@ -260,7 +258,7 @@ KernelWork blocked_work(const GemmProblem& problem) {
     work[kBlocks] = number(blocks) * parts * depth_blocks * share * (plan.a_in_place ? 1 : 2);
     if (!plan.a_in_place)
       add_packing_a(work, p, cut.rows, depth, p.a.column, p.a.row,
-                    row_blocks * static_cast<double>(cut.column_blocks) * parts * share);
+                    row_blocks * number(cut.column_blocks) * parts * share);
     const int64_t packed = plan.b_in_place ? p.columns % p.tile().vector : p.columns;
     const int64_t chunks = packing_chunks(p, std::min(packed, plan.columns_at_once), plan.depth_at_once, 1);
     add_packing_b(work, p, packed, depth, p.b.row, p.b.column, share_of(p.threads, chunks));

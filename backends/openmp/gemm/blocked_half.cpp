@@ -125,8 +125,7 @@ class HalfProduct {
   const int64_t steps_, steps_at_once_;  // number of steps of the depth; a step is an element or a pair
 };
 
-constexpr auto run_half = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
-  using H = std::remove_pointer_t<decltype(packed)>;
+constexpr auto run_half = []<class H>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<H>& args, H*) {
   HalfProduct<H>(table, plan, args).run();
 };
 
@@ -160,12 +159,12 @@ GemmPlan plan_half(const GemmProblem& p) {
 // they are packed. Returns the strides of the converted elements along the depth and across it.
 std::pair<int64_t, int64_t> add_conversion(KernelWork& work, const GemmProblem& p, bool pairs, double count,
                                            int64_t width, int64_t along, int64_t across) {
-  const auto depth = static_cast<double>(p.depth);
+  const double depth = number(p.depth);
   if (pairs && along == 1 && across % 2 == 0 && p.depth % 2 == 0) return {1, across / 2};
   const bool contiguous = along == 1 ? !pairs : across == 1;
   work[contiguous && !pairs ? kConverted : kGathered] += count * depth;
   if (contiguous && (along == 1 ? p.depth : width) % p.tile().vector > 0)
-    work[kPartialHalves] += along == 1 ? count : count * depth / static_cast<double>(width);
+    work[kPartialHalves] += along == 1 ? count : count * depth / number(width);
   return along == 1 && !pairs ? std::pair<int64_t, int64_t>(1, p.depth) : std::pair<int64_t, int64_t>(2, 1);
 }
 
@@ -174,12 +173,12 @@ KernelWork half_work(const GemmProblem& problem) {
   return of_batch(problem, [](const GemmProblem& p) {
     const GemmPlan plan = plan_half<pairs>(p);
     const Cut& cut = plan.cut;
-    const auto steps = static_cast<double>(steps_of(p, pairs)), row_blocks = static_cast<double>(cut.row_blocks);
-    const auto rows = static_cast<double>(p.rows), columns = static_cast<double>(p.columns);
-    const double parts = std::ceil(columns / static_cast<double>(plan.columns_at_once));
-    const double depth_blocks = std::ceil(steps / static_cast<double>(plan.depth_at_once));
+    const double steps = number(steps_of(p, pairs)), row_blocks = number(cut.row_blocks);
+    const double rows = number(p.rows), columns = number(p.columns);
+    const double parts = std::ceil(columns / number(plan.columns_at_once));
+    const double depth_blocks = std::ceil(steps / number(plan.depth_at_once));
     const int64_t blocks = cut.row_blocks * cut.column_blocks;
-    const double share = share_of(p.threads, blocks), packings = static_cast<double>(cut.column_blocks) * parts * share;
+    const double share = share_of(p.threads, blocks), packings = number(cut.column_blocks) * parts * share;
     KernelWork work = tiles_work(p, cut.rows, steps, depth_blocks);
     for (double& part : work) part *= row_blocks * share;
     work[kConverted] = rows * columns * share;

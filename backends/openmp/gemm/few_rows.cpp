@@ -60,12 +60,10 @@ void with_sums(const KernelTable& table, const GemmArgs<T>& args, Product&& prod
   }
 }
 
-constexpr auto run_dots = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
-  using T = std::remove_pointer_t<decltype(packed)>;
+constexpr auto run_dots = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T*) {
   with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.dots(wide); });
 };
-constexpr auto run_combine = [](const KernelTable& table, const GemmPlan& plan, const auto& args, auto* packed) {
-  using T = std::remove_pointer_t<decltype(packed)>;
+constexpr auto run_combine = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T*) {
   with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.combine(wide); });
 };
 
@@ -115,14 +113,14 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
 
 // Adds the parts of the work that both algorithms have. The threads share the columns in chunks of `grain` columns.
 KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, double panels) {
-  const auto depth = static_cast<double>(p.depth), columns = static_cast<double>(p.columns);
-  work[kBBytes] = panels * depth * columns * static_cast<double>(p.element());
+  const double depth = number(p.depth), columns = number(p.columns);
+  work[kBBytes] = panels * depth * columns * number(p.element());
   const double share = share_of(p.threads, p.columns, grain);
   for (double& part : work) part *= share;
   work[kFarBytes] = (panels - 1) * far_bytes(work[kBBytes] / panels);
   work[kLoops] = share < 1 ? 1 : 0;
   if (p.is_half()) {
-    const auto rows = static_cast<double>(p.rows);
+    const double rows = number(p.rows);
     work[kPartialHalves] += rows;
     work[p.a.column == 1 ? kConverted : kGathered] += rows * depth;
     work[p.has_rows() ? kConverted : kScattered] += rows * columns;
@@ -133,7 +131,7 @@ KernelWork with_operands(KernelWork work, const GemmProblem& p, int64_t grain, d
 KernelWork dots_work(const GemmProblem& problem) {
   return of_batch(problem, [](const GemmProblem& p) {
     const Registers tile = p.tile();
-    const auto steps = static_cast<double>(ceil_div(p.depth, tile.vector));
+    const double steps = number(ceil_div(p.depth, tile.vector));
     KernelWork work = {};
     double panels = 0;
     for_panels(p.rows, tile.dot_rows, false, [&](int64_t height, int64_t count) {
@@ -145,7 +143,7 @@ KernelWork dots_work(const GemmProblem& problem) {
       if (p.is_half() && p.depth % tile.vector > 0) work[kPartialHalves] += groups * number(p.columns);
       panels += groups;
     });
-    work[kCVectors] = static_cast<double>(p.rows) * static_cast<double>(p.columns);
+    work[kCVectors] = number(p.rows) * number(p.columns);
     return with_operands(work, p, plan_dots(p).grain, panels);
   });
 }
@@ -155,9 +153,9 @@ KernelWork combine_work(const GemmProblem& problem) {
     const Registers tile = p.tile();
     const GemmPlan plan = plan_combine(p);
     const int64_t chunks = ceil_div(p.columns, plan.grain);
-    const auto depth = static_cast<double>(p.depth);
+    const double depth = number(p.depth);
     const bool aligned = (p.is_half() ? p.columns * 4 : p.c.row * p.element()) % 64 == 0;
-    const auto vectors = static_cast<double>(ceil_div(p.columns, tile.vector));
+    const double vectors = number(ceil_div(p.columns, tile.vector));
     KernelWork work = {};
     double panels = 0;
     for_panels(p.rows, 4, true, [&](int64_t height, int64_t count) {

@@ -187,12 +187,11 @@ KernelWork of_batch(const GemmProblem& p, Work&& work_of_one, double packed_byte
   one.products = 1, one.threads = sharing.threads;
   KernelWork work = work_of_one(one);
   work[gemm_part::kProducts] = 1;
-  const auto products = static_cast<double>(p.products);
+  const double products = number(p.products);
   const double share = share_of(p.threads, p.products, sharing.products_at_once);
   for (double& part : work) part *= products * share;
-  const double operands = static_cast<double>(p.rows + p.columns) * static_cast<double>(p.depth) +
-                          static_cast<double>(p.rows) * static_cast<double>(p.columns);
-  const double all_bytes = products * (operands * static_cast<double>(p.element()) + packed_bytes);
+  const double operands = number(p.rows + p.columns) * number(p.depth) + number(p.rows) * number(p.columns);
+  const double all_bytes = products * (operands * number(p.element()) + packed_bytes);
   work[gemm_part::kFarBytes] += far_bytes(all_bytes * (sharing.chunks > 1 ? share : 1));
   if (sharing.chunks > 1 && p.threads > 1) work[gemm_part::kLoops] += 1;
   work[gemm_part::kCalls] = 1;

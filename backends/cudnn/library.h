@@ -13,17 +13,11 @@ namespace gradus::cudnn_detail {
 
 /// During the lifetime of this object, error messages of this thread contain describe(subject), for example the
 /// convolution that cuDNN is called for.
-class Subject {
+class Subject : NoCopy {
  public:
   template <class T>
   explicit Subject(const T& subject)
-      : subject_(&subject), describe_([](const void* it) { return describe(*static_cast<const T*>(it)); }),
-        outer_(current_) {
-    current_ = this;
-  }
-  ~Subject() { current_ = outer_; }
-  Subject(const Subject&) = delete;
-  Subject& operator=(const Subject&) = delete;
+      : subject_(&subject), describe_([](const void* it) { return describe(*static_cast<const T*>(it)); }) {}
 
   /// The description of this thread's subject, or "" if it has none.
   static std::string current() { return current_ ? current_->describe_(current_->subject_) : ""; }
@@ -33,7 +27,7 @@ class Subject {
 
   const void* const subject_;
   std::string (*const describe_)(const void*);
-  const Subject* const outer_;
+  const ScopedValue<const Subject*> scope_{current_, this};
 };
 
 [[noreturn]] void fail_cudnn(const char* call, cudnnStatus_t status);

@@ -88,7 +88,7 @@ class CudaEvent final : public Event {
   std::optional<PooledTimer<kTiming>> event_;
 };
 
-class CudaGraph final : public CapturedGraph {
+class CudaGraph final : public CapturedGraph, NoCopy {
  public:
   /// Takes ownership of the recorded graph and of its memory pool.
   CudaGraph(cudaGraph_t graph, int device, CachingAllocator& allocator, CachingAllocator::Pool pool)
@@ -104,8 +104,6 @@ class CudaGraph final : public CapturedGraph {
     cudaGraphExecDestroy(executable_);
     allocator_.release_pool(pool_);
   }
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
 
   void replay() override {
     DeviceGuard guard(device_);

@@ -25,12 +25,10 @@ const DeviceProperties& device_properties(int index);
 int loaded_code(int index);
 
 /// Device memory for the kernels of one operator. The destructor frees it; later work on the stream may then reuse it.
-class Scratch {
+class Scratch : NoCopy {
  public:
   Scratch(size_t bytes, Device device);
   ~Scratch();
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
 
   void* data() const { return data_; }
   template <class T>
@@ -43,7 +41,7 @@ class Scratch {
 };
 
 /// Makes `device` current until the end of the scope.
-class DeviceGuard {
+class DeviceGuard : NoCopy {
  public:
   explicit DeviceGuard(int device) : device_(device) {
     GRADUS_CUDA_CHECK(cudaGetDevice(&previous_));
@@ -52,8 +50,6 @@ class DeviceGuard {
   ~DeviceGuard() {
     if (device_ != previous_) cudaSetDevice(previous_);
   }
-  DeviceGuard(const DeviceGuard&) = delete;
-  DeviceGuard& operator=(const DeviceGuard&) = delete;
 
  private:
   const int device_;
@@ -62,12 +58,10 @@ class DeviceGuard {
 
 /// During its lifetime, calls such as cudaMalloc are allowed although this thread captures a graph. They do not become
 /// part of the graph.
-class RelaxedCapture {
+class RelaxedCapture : NoCopy {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

@@ -12,33 +12,19 @@
 
 namespace gradus::cudnn_detail {
 
-// cuDNN's enumerator for a C++ type.
-template <class T>
-inline constexpr cudnnBackendAttributeType_t attribute_type = T::no_such_attribute_type;
-template <>
-inline constexpr auto attribute_type<bool> = CUDNN_TYPE_BOOLEAN;
-template <>
-inline constexpr auto attribute_type<int64_t> = CUDNN_TYPE_INT64;
-template <>
-inline constexpr auto attribute_type<float> = CUDNN_TYPE_FLOAT;
-template <>
-inline constexpr auto attribute_type<double> = CUDNN_TYPE_DOUBLE;
-template <>
-inline constexpr auto attribute_type<void*> = CUDNN_TYPE_VOID_PTR;
-template <>
-inline constexpr auto attribute_type<cudnnHandle_t> = CUDNN_TYPE_HANDLE;
-template <>
-inline constexpr auto attribute_type<cudnnDataType_t> = CUDNN_TYPE_DATA_TYPE;
-template <>
-inline constexpr auto attribute_type<cudnnConvolutionMode_t> = CUDNN_TYPE_CONVOLUTION_MODE;
-template <>
-inline constexpr auto attribute_type<cudnnPointwiseMode_t> = CUDNN_TYPE_POINTWISE_MODE;
-template <>
-inline constexpr auto attribute_type<cudnnNanPropagation_t> = CUDNN_TYPE_NAN_PROPOGATION;
-template <>
-inline constexpr auto attribute_type<cudnnBackendHeurMode_t> = CUDNN_TYPE_HEUR_MODE;
-template <>
-inline constexpr auto attribute_type<cudnnBackendNumericalNote_t> = CUDNN_TYPE_NUMERICAL_NOTE;
+// cuDNN's enumerator for the type of an attribute.
+constexpr auto attribute_type(bool) { return CUDNN_TYPE_BOOLEAN; }
+constexpr auto attribute_type(int64_t) { return CUDNN_TYPE_INT64; }
+constexpr auto attribute_type(float) { return CUDNN_TYPE_FLOAT; }
+constexpr auto attribute_type(double) { return CUDNN_TYPE_DOUBLE; }
+constexpr auto attribute_type(void*) { return CUDNN_TYPE_VOID_PTR; }
+constexpr auto attribute_type(cudnnHandle_t) { return CUDNN_TYPE_HANDLE; }
+constexpr auto attribute_type(cudnnDataType_t) { return CUDNN_TYPE_DATA_TYPE; }
+constexpr auto attribute_type(cudnnConvolutionMode_t) { return CUDNN_TYPE_CONVOLUTION_MODE; }
+constexpr auto attribute_type(cudnnPointwiseMode_t) { return CUDNN_TYPE_POINTWISE_MODE; }
+constexpr auto attribute_type(cudnnNanPropagation_t) { return CUDNN_TYPE_NAN_PROPOGATION; }
+constexpr auto attribute_type(cudnnBackendHeurMode_t) { return CUDNN_TYPE_HEUR_MODE; }
+constexpr auto attribute_type(cudnnBackendNumericalNote_t) { return CUDNN_TYPE_NUMERICAL_NOTE; }
 
 class Descriptor {
  public:
@@ -58,14 +44,14 @@ class Descriptor {
 
   template <class T>
   void set(cudnnBackendAttributeName_t name, const T& value) {
-    set(name, attribute_type<T>, 1, &value);
+    set(name, attribute_type(T()), 1, &value);
   }
   void set(cudnnBackendAttributeName_t name, const Descriptor& other) {
     set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &other.handle_);
   }
   template <class T>
   void set_all(cudnnBackendAttributeName_t name, std::span<const T> values) {
-    set(name, attribute_type<T>, values.size(), values.data());
+    set(name, attribute_type(T()), values.size(), values.data());
   }
   void set_all(cudnnBackendAttributeName_t name, const std::vector<Descriptor>& others) {
     std::vector<cudnnBackendDescriptor_t> handles;
@@ -86,7 +72,7 @@ class Descriptor {
   std::vector<T> values(cudnnBackendAttributeName_t name, int64_t most) const {
     std::vector<T> found(static_cast<size_t>(most));
     int64_t count = 0;
-    GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, attribute_type<T>, most, &count, found.data()));
+    GRADUS_CUDNN_CHECK(cudnnBackendGetAttribute(handle_, name, attribute_type(T()), most, &count, found.data()));
     found.resize(static_cast<size_t>(std::min(count, most)));
     return found;
   }

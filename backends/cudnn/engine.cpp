@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <mutex>
 #include <utility>
 
 #include <gradus/backends/cuda/runtime/cuda_runtime.h>
@@ -81,14 +80,6 @@ std::unique_ptr<Engine> make_engine(const EngineRequest& problem, const EngineOp
   return engine;
 }
 
-// Keeps an engine loaded until the program ends, because a captured graph contains launches of its code.
-void keep_loaded(std::shared_ptr<const Engine> engine) {
-  static std::mutex mutex;
-  static auto* const kept = new std::vector<std::shared_ptr<const Engine>>;
-  std::lock_guard lock(mutex);
-  kept->push_back(std::move(engine));
-}
-
 }  // namespace
 
 // The engines of one thread. Threads do not share engines, because some engines cannot be run by two threads at the
@@ -105,27 +96,28 @@ class EngineCache {
     }
     if (found == entries_.end()) {
       Entry entry{make_engine(problem, operands)};
-      if (entries_.size() == kCapacity) drop_oldest();
+      if (entries_.size() >= kCapacity) drop_oldest();
       found = entries_.emplace(problem, std::move(entry)).first;
     }
     Entry& entry = found->second;
     entry.last_use = ++uses_;
-    if (captures && entry.engine && !std::exchange(entry.captured, true)) keep_loaded(entry.engine);
+    entry.captured = entry.captured || captures;
     return entry.engine.get();
   }
 
  private:
   static constexpr size_t kCapacity = 512;
   struct Entry {
-    std::shared_ptr<const Engine> engine;
+    std::unique_ptr<const Engine> engine;
     uint64_t last_use = 0;
     bool captured = false;
   };
 
+  // Captured engines are kept, because a captured graph contains launches of their code.
   void drop_oldest() {
-    entries_.erase(std::min_element(entries_.begin(), entries_.end(), [](const auto& a, const auto& b) {
-      return a.second.last_use < b.second.last_use;
-    }));
+    const auto rank = [](const auto& entry) { return std::pair(entry.second.captured, entry.second.last_use); };
+    const auto oldest = std::ranges::min_element(entries_, {}, rank);
+    if (!oldest->second.captured) entries_.erase(oldest);
   }
 
   std::map<EngineRequest, Entry> entries_;

@@ -12,11 +12,7 @@ namespace gradus {
 namespace cudnn_detail {
 namespace {
 
-using cuda_detail::ConvOperand;
-using cuda_detail::ConvOperands;
-using cuda_detail::ConvPlan;
-using cuda_detail::ConvProblem;
-using cuda_detail::LibraryTiling;
+using namespace cuda_detail;
 
 // Describes the convolution for find_engine(). fused: the engine also applies bias and ReLU.
 EngineRequest request(const ConvOperands& call, const ConvPlan& plan, bool fused) {
@@ -38,7 +34,7 @@ EngineRequest request(const ConvOperands& call, const ConvPlan& plan, bool fused
           .padding = std::to_array(geometry.padding),
           .dilation = std::to_array(geometry.dilation),
           .device = call.out.device.index(),
-          .tf32 = plan.math_mode == cuda_detail::MathMode::tf32,
+          .tf32 = plan.math_mode == MathMode::tf32,
           .deterministic = cudnn::deterministic(),
           .timed = cudnn::benchmark(),
           .workspace_limit = tiling.workspace_limit};
@@ -51,10 +47,19 @@ MutableView writable(const View& view) {
   return result;
 }
 
-// An operand that is dense, aligned and in the layout of the plan, as engines need it: the view itself or a copy.
+// The bias (K) as (1, K, 1, 1), broadcast to `shape`.
+View along_channels(const View& bias, const Shape& shape) {
+  View wide = bias;
+  wide.shape = shape, wide.strides = {0, bias.strides[0], 0, 0};
+  return wide;
+}
+
+// An operand that is dense, aligned and in the layout of the plan, as engines need it: the view itself, which may be
+// absent, or a copy.
 class Reachable {
  public:
   Reachable(Backend& backend, const View& x, bool channels_last, bool is_result) : x_(x), data_(x.data) {
+    if (!x.data) return;
     const ConvOperand operand(x);
     if (operand.alignment == kAlignment && operand.is_dense(channels_last)) return;
     copy_ = Array::empty_strided(x.shape, channels_last ? channels_last_strides(x.shape) : contiguous_strides(x.shape),
@@ -82,14 +87,9 @@ bool run_engine(const ConvPlan& plan, const ConvOperands& call, bool fused) {
   const Reachable x(backend, call.x(), channels_last, pass == ConvPass::backward_data);
   const Reachable w(backend, call.weight, channels_last, pass == ConvPass::backward_weight);
   const Reachable y(backend, call.y(), channels_last, pass == ConvPass::forward);
-  Array packed_bias;
-  const void* bias = fused ? call.bias.data : nullptr;
-  if (bias && (call.bias.strides[0] != 1 || ConvOperand::alignment_of(bias) < kAlignment)) {
-    packed_bias = Array::empty(call.bias.shape, call.bias.dtype, call.bias.device);
-    backend.copy(call.bias, packed_bias);
-    bias = packed_bias.data();
-  }
-  const EngineOperands operands{x.data(), w.data(), y.data(), bias};
+  const View bias_or_none = fused && call.bias ? along_channels(call.bias, {1, call.bias.shape[0], 1, 1}) : View();
+  const Reachable bias(backend, bias_or_none, channels_last, false);
+  const EngineOperands operands{x.data(), w.data(), y.data(), bias.data()};
   const Engine* engine = find_engine(request(call, plan, fused), operands);
   if (!engine) return false;
   {
@@ -100,13 +100,6 @@ bool run_engine(const ConvPlan& plan, const ConvOperands& call, bool fused) {
   }
   (pass == ConvPass::forward ? y : pass == ConvPass::backward_data ? x : w).deliver(backend);
   return true;
-}
-
-// The bias (K) as (1, K, 1, 1), broadcast to the shape of y.
-View along_channels(const View& bias, const Shape& shape) {
-  View wide = bias;
-  wide.shape = shape, wide.strides = {0, bias.strides[0], 0, 0};
-  return wide;
 }
 
 }  // namespace
@@ -129,12 +122,11 @@ const cuda_detail::ConvFamily& CudnnBackend::conv_family() const { return cudnn_
 // If a kernel of the base class computes dw, that kernel also applies the mask of the ReLU to dy. If cuDNN computes dw,
 // a separate kernel masks dy once, before the three gradients are computed.
 void CudnnBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
-  using cuda_detail::ConvPass;
+  using namespace cuda_detail;
   const auto is_for_library = [&] {
-    const cuda_detail::ConvProblem problem =
-        cuda_detail::conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
-    const cuda_detail::ConvOperands call = {*this, "conv2d_backward_weight", problem, args.x, args.dw, {}, args.dy};
-    return cuda_detail::choice_for(call, conv_family()).algorithm->is_library;
+    const ConvProblem problem = conv_problem(ConvPass::backward_weight, args.x, args.dw, args.dy, args.geometry);
+    const ConvOperands call = {*this, "conv2d_backward_weight", problem, args.x, args.dw, {}, args.dy};
+    return choice_for(call, conv_family()).algorithm->is_library;
   };
   if (args.dw && !is_for_library()) return CudaBackend::conv2d_bias_relu_backward(args);
   Backend::conv2d_bias_relu_backward(args);

@@ -7,12 +7,7 @@
 
 namespace gradus::cudnn_detail {
 
-using cuda_detail::ConvAlgorithm;
-using cuda_detail::ConvPass;
-using cuda_detail::ConvPlan;
-using cuda_detail::ConvProblem;
-using cuda_detail::LibraryTiling;
-using cuda_detail::MathMode;
+using namespace cuda_detail;
 
 namespace {
 
@@ -86,7 +81,7 @@ constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds
 
 double product(std::initializer_list<int64_t> sizes) {
   double result = 1;
-  for (const int64_t size : sizes) result *= static_cast<double>(size);
+  for (const int64_t size : sizes) result *= number(size);
   return result;
 }
 
@@ -126,7 +121,7 @@ KernelWork work_of(const ConvProblem& p) {
   const int64_t groups = p.geometry.groups, SMs = p.device.multiprocessors, N = p.y.shape[0];
   const int64_t K = round_up(p.filters(), unit), C = round_up(p.channels(), unit), taps = p.kernel();
   const int64_t outputs = N * p.y.shape[2] * p.y.shape[3], inputs = N * p.x.shape[2] * p.x.shape[3];
-  const double at_once = cuda_detail::multiply_adds_at_once(p.dtype, mode);
+  const double at_once = multiply_adds_at_once(p.dtype, mode);
   // The product has rows x columns results of a group, which are sums over the depth.
   const int64_t rows = p.pass == ConvPass::backward_data ? C : K;
   const int64_t columns = p.pass == ConvPass::forward ? outputs : p.is_wgrad() ? C * taps : inputs;
@@ -136,13 +131,13 @@ KernelWork work_of(const ConvProblem& p) {
   const auto tiles_of = [&](int64_t size, int64_t resident) {
     const int64_t tiles = ceil_div(rows, size) * ceil_div(columns, size) * groups;
     // wgrad splits the depth until the device is full.
-    const double busiest = p.is_wgrad() ? static_cast<double>(tiles) / static_cast<double>(SMs)
-                                        : static_cast<double>(ceil_div(tiles, SMs * resident) * resident);
+    const double busiest =
+        p.is_wgrad() ? number(tiles) / number(SMs) : number(ceil_div(tiles, SMs * resident) * resident);
     return busiest * product({SMs, size, size, depth}) / at_once;
   };
   const double multiply_adds = product({groups, outputs, K, C, taps}) / at_once;
-  const double bytes = cuda_detail::operand_bytes(p);
-  const auto element = static_cast<double>(size_of(p.dtype));
+  const double bytes = operand_bytes(p);
+  const double element = number(p.element());
   const bool sparse = is_sparse(p);
   KernelWork work = {};
   // Such a convolution is a product of planes, which tensor cores read as they are and divide among all blocks.
@@ -173,16 +168,16 @@ KernelWork work_of(const ConvProblem& p) {
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
       work[kNarrowTaps] = product({outputs, least, taps}) * element;
     if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
-    if (!multiplies_planes) work[kDepth] = static_cast<double>(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
+    if (!multiplies_planes) work[kDepth] = number(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
   }
   const int64_t apart = kApart ? (p.bias ? 1 : 0) + (p.relu ? 1 : 0) : 0;
-  work[kKernels] = static_cast<double>(1 + apart);
-  work[kBytes] += 2 * static_cast<double>(apart * p.y.numel()) * element;
-  return cuda_detail::scaled_to(p.device, kLibraryParts, work);
+  work[kKernels] = number(1 + apart);
+  work[kBytes] += 2 * number(apart * p.y.numel()) * element;
+  return scaled_to(p.device, kLibraryParts, work);
 }
 
 constexpr ConvAlgorithm engine(const char* name, decltype(ConvAlgorithm::can_run) can_run,
-                               decltype(ConvAlgorithm::work) work, cuda_detail::ConvLaunch* launch) {
+                               decltype(ConvAlgorithm::work) work, ConvLaunch* launch) {
   return {.name = name,
           .reason = "cuDNN's estimate is the lowest",
           .parts = kLibraryParts,
@@ -193,8 +188,8 @@ constexpr ConvAlgorithm engine(const char* name, decltype(ConvAlgorithm::can_run
           .is_library = true};
 }
 
-constexpr auto kLaunchFused = cuda_detail::kHasKernels ? launch_fused : nullptr;
-constexpr auto kLaunchEngine = cuda_detail::kHasKernels ? launch_engine : nullptr;
+constexpr auto kLaunchFused = kHasKernels ? launch_fused : nullptr;
+constexpr auto kLaunchEngine = kHasKernels ? launch_engine : nullptr;
 
 }  // namespace
 
@@ -203,13 +198,12 @@ constinit const ConvAlgorithm kFusedTf32 = engine("fused_tf32", can_fuse<true>, 
 constinit const ConvAlgorithm kEngine = engine("engine", can_run<false>, work_of<true>, kLaunchEngine);
 constinit const ConvAlgorithm kEngineTf32 = engine("engine_tf32", can_run<true>, work_of<true>, kLaunchEngine);
 
-const cuda_detail::ConvFamily& conv_family() {
-  static const cuda_detail::ConvFamily family = [] {
+const ConvFamily& conv_family() {
+  static const ConvFamily family = [] {
     std::vector<const ConvAlgorithm*> all = {&kFused, &kFusedTf32, &kEngine, &kEngineTf32};
     const auto& own = cuda_detail::conv_family().algorithms;
     all.insert(all.end(), own.begin(), own.end());
-    return cuda_detail::ConvFamily("cuda_conv2d", cuda_detail::conv_kinds(), all, cuda_detail::tuned_devices(),
-                                   cuda_detail::tuning_table());
+    return ConvFamily("cuda_conv2d", conv_kinds(), all, tuned_devices(), tuning_table());
   }();
   return family;
 }

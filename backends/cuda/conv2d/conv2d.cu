@@ -210,7 +210,7 @@ void backward_weight(const ConvFamily& family, const BackwardCall& call, const V
                      const View& dbias, const ConvAlgorithm* chosen = nullptr) {
   ConvProblem problem = conv_problem(ConvPass::backward_weight, x, dw, call.dy, call.geometry);
   problem.bias = static_cast<bool>(dbias);
-  problem.mask_alignment = call.mask ? ConvOperand::alignment_of(call.mask) : 0;
+  problem.mask_alignment = call.mask ? alignment_of(call.mask, 16) : 0;
   run(family, {call.backend, "conv2d_backward_weight", problem, x, dw, dbias, call.dy, call.mask, call.masked}, chosen);
 }
 
@@ -254,7 +254,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   using Choice = std::pair<const ConvAlgorithm*, bool>;  // an algorithm, and whether it takes the mask
   const auto choose = [&](ConvPass pass, const View& x, const View& w, const View& dy, const void* mask) -> Choice {
     ConvProblem problem = conv_problem(pass, x, w, dy, geometry);
-    problem.mask_alignment = mask ? ConvOperand::alignment_of(mask) : 0;
+    problem.mask_alignment = mask ? alignment_of(mask, 16) : 0;
     const ConvAlgorithm* const algorithm =
         mask ? select(problem).algorithm
              : choice_for({*this, "conv2d_backward_weight", problem, x, w, {}, dy}, own).algorithm;
@@ -266,7 +266,7 @@ void CudaBackend::conv2d_bias_relu_backward(const Conv2dBackwardArgs& args) {
   if (can_mask && dx && for_dw->stores_masked) {
     Array scratch;
     MutableView masked = memory;
-    if (masked.strides != dy.strides || ConvOperand::alignment_of(masked.data) < 16) {  // or `memory` is absent
+    if (masked.strides != dy.strides || alignment_of(masked.data) < 16) {  // or `memory` is absent
       scratch = Array::empty_strided(dy.shape, dy.strides, dy.dtype, dy.device);
       masked = scratch;
     }

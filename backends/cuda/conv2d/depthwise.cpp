@@ -32,7 +32,7 @@ int known_side(const ConvProblem& p, const DepthwiseTiling& t, bool planes) {
 /// memory.
 bool cut_channels(const ConvProblem& p, DepthwiseTiling& t) {
   constexpr int64_t most_channels = 64, most_strips = 4, most_rounds = 4;
-  const int64_t in_vector = 16 / static_cast<int64_t>(size_of(p.dtype));
+  const int64_t in_vector = 16 / p.element();
   const bool aligned =
       t.out_channels % in_vector == 0 && t.multiplier.divisor == 1 && p.in().alignment == 16 && p.out().alignment == 16;
   t.vec = aligned ? static_cast<int>(in_vector) : 1;
@@ -109,7 +109,7 @@ void cut_items(const ConvProblem& p, DepthwiseTiling& t, int64_t bytes_of_x, int
 bool cut_planes(const ConvProblem& p, DepthwiseTiling& t) {
   constexpr int64_t pixels = kDepthwisePixels;
   t.side = known_side(p, t, true);
-  const int64_t size = static_cast<int64_t>(size_of(p.dtype));
+  const int64_t size = p.element();
   const auto aligned = [&](const ConvOperand& image, int64_t vec) {
     return image.shape[3] % vec == 0 && image.alignment >= vec * size;
   };
@@ -218,7 +218,7 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
   const ConvPlan plan = plan_depthwise(p);
   const auto& t = std::get<DepthwiseTiling>(plan.tiling);
   const bool planes = is_planes(t), wgrad = p.is_wgrad(), skips = p.pass == ConvPass::backward_data && !planes;
-  const int64_t size = static_cast<int64_t>(size_of(p.dtype)), sums = t.sums.divisor;
+  const int64_t size = p.element(), sums = t.sums.divisor;
   const int64_t rows = ceil_div(t.h.taps, skips ? t.h.stride.divisor : 1);
   const int64_t taps = ceil_div(t.w.taps, skips ? t.w.stride.divisor : 1);
   const int64_t of_thread = kDepthwisePixels * (planes ? kDepthwisePixels * p.kernel() : t.vec * taps);
@@ -234,7 +234,6 @@ KernelWork work_of_depthwise(const ConvProblem& p) {
                      .multiply_adds = t.threads * of_thread,
                      .bytes = loaded * size,
                      .elements = t.vec == 1 && !planes ? loaded : 0});
-  counter.add(kLaunches, wgrad ? 2 : 1);
   if (wgrad) counter.add_parts(plan.split_k, p.w.numel());
   return counter.work();
 }

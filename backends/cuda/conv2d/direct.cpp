@@ -54,8 +54,7 @@ ConvPlan plan_direct_fprop(const ConvProblem& p) {
   const int64_t chunks = ceil_div(p.depth_channels(), static_cast<int64_t>(kDirectBytes) / bytes);
   const int64_t of_chunk = ceil_div(p.depth_channels(), chunks);
 
-  bool whole =
-      out.strides[3] == 1 && width % kStrip == 0 && out.alignment >= kStrip * static_cast<int64_t>(size_of(p.dtype));
+  bool whole = out.strides[3] == 1 && width % kStrip == 0 && out.alignment >= kStrip * p.element();
   for (int i = 0; i < 3; ++i) whole = whole && out.strides[i] % kStrip == 0;
 
   const int64_t block_strips = together * tile_height * strips;
@@ -121,7 +120,7 @@ bool can_direct_wgrad(const ConvProblem& p) {
   // elements of x that no tap reads, and these may be infinite.
   const int along = sizes.along_filters ? 1 : 3;
   if (p.y.strides[along] != 1 || width % sizes.row_unit() != 0 || (sizes.along_filters && filters % sizes.vec != 0) ||
-      p.y.alignment < sizes.vec * static_cast<int64_t>(size_of(p.dtype)))
+      p.y.alignment < sizes.vec * p.element())
     return false;
   for (int i = 0; i < 4; ++i)
     if (i != along && p.y.shape[i] != 1 && p.y.strides[i] % sizes.vec != 0) return false;
@@ -207,9 +206,8 @@ KernelWork work_of_direct(const ConvProblem& p) {
          .resident = sizes.blocks,
          .steps = tiles * tiling.steps,
          .multiply_adds = sizes.threads * per_thread * 4 * side * side,
-         .bytes = sizes.threads * 4 * sizes.filters * static_cast<int64_t>(size_of(p.dtype)),
+         .bytes = sizes.threads * 4 * sizes.filters * p.element(),
          .elements = tiling.size / std::max<uint32_t>(tiling.steps, 1)});
-    counter.add(kLaunches, 2);
     counter.add_parts(plan.split_k, p.w.numel());
     return counter.work();
   }
@@ -225,7 +223,7 @@ KernelWork work_of_direct(const ConvProblem& p) {
                      .bytes = static_cast<int64_t>(plan.shared_bytes) / staged,
                      .elements = 4 * quads / side});
   counter.add_tiles({.blocks = tiling.blocks * groups, .resident = 8, .steps = chunks});  // threads wait at barriers
-  counter.add(kLaunches, 1);
+  counter.add(kLaunches, -1);                                                             // both are one launch
   return counter.work();
 }
 

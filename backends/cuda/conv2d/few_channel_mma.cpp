@@ -18,7 +18,7 @@ std::optional<FewChannelTiling> few_channel_tiling(const ConvProblem& p) {
   const bool inner = p.x.strides[1] == 1 && p.x.strides[3] == channels;  // channels are innermost
   if (!inner && p.x.strides[3] != 1) return std::nullopt;
 
-  const auto size = static_cast<int64_t>(size_of(p.dtype));
+  const auto size = p.element();
   const int64_t pixel = inner ? channels : 1, planes = inner ? 1 : channels, line = p.x.shape[3] * pixel;
   const auto up = [&](int64_t elements) { return ceil_div(size * elements, 16) * 16; };  // bytes of whole vectors
   const Conv2dGeometry& geometry = p.geometry;
@@ -107,7 +107,6 @@ KernelWork work_of_few_channel_mma(const ConvProblem& p) {
        .multiply_adds = round_up(pixels, int64_t{16 * kFewChannelWarps}) * plan.tile.rows * depth,
        .bytes = tiling.lines * tiling.pitch,
        .elements = round_up(pixels, int64_t{16 * kFewChannelWarps}) * depth});
-  counter.add(kLaunches, p.is_wgrad() ? 2 : 1);
   if (p.is_wgrad()) counter.add_parts(plan.split_k, p.w.numel());
   return counter.work();
 }

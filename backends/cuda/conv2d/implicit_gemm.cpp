@@ -37,9 +37,7 @@ bool has_short_images(const ConvProblem& p) {
 
 bool can_async_fprop(const ConvProblem& p) { return p.depth_channels() % 16 == 0 && has_short_images(p); }
 
-bool can_fprop(const ConvProblem& p) {
-  return p.depth_channels() * static_cast<int64_t>(size_of(p.dtype)) % 16 == 0 && has_short_images(p);
-}
+bool can_fprop(const ConvProblem& p) { return p.depth_channels() * p.element() % 16 == 0 && has_short_images(p); }
 
 /// Splits the sums of each phase into splits(blocks, steps) parts. A step consists of `of_step` channels of a tap. The
 /// workspace has space for the packed weights of the largest phase, followed by space for its parts.
@@ -66,7 +64,7 @@ void split_phases(const ConvProblem& p, int64_t of_step, ConvPlan& plan, F&& spl
 template <MathMode kMode>
 ConvPlan plan_fprop(const ConvProblem& p) {
   const ConvOperand& in = p.in();
-  const auto element = static_cast<int64_t>(size_of(p.dtype));
+  const int64_t element = p.element();
   const int64_t vec = 16 / element;
   ConvPlan plan;
   plan.math_mode = kMode;
@@ -156,7 +154,7 @@ ConvPlan plan_generic(const ConvProblem& p) {
 KernelWork work_of_plan(const ConvProblem& p, const ConvPlan& plan, int64_t resident, int64_t depth, bool scattered,
                         bool packs) {
   WorkCounter counter = work_counter(p, plan.math_mode);
-  const auto element = static_cast<int64_t>(size_of(p.dtype));
+  const int64_t element = p.element();
   const int64_t rows = plan.tile.rows, columns = plan.tile.columns, groups = p.geometry.groups;
   const auto add = [&](int64_t blocks, int64_t steps) {
     counter.add_tiles({.blocks = blocks,
@@ -167,7 +165,7 @@ KernelWork work_of_plan(const ConvProblem& p, const ConvPlan& plan, int64_t resi
                        .elements = scattered ? columns * depth : 0});
   };
   for (const ConvPhase& phase : plan.phases) {
-    counter.add(kLaunches, (packs ? 2 : 1) + (phase.split_k > 1 || p.is_wgrad() ? 1 : 0));
+    if (packs) counter.add(kLaunches, 1);
     if (p.is_wgrad()) {
       add(wgrad_tiles(p, plan.tile, p.taps()) * plan.split_k, ceil_div(int64_t{phase.per_split}, depth));
       counter.add_parts(plan.split_k, p.w.numel());

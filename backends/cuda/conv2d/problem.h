@@ -27,7 +27,7 @@ struct ConvOperand {
   ConvOperand() = default;
   ConvOperand(Shape shape, Strides strides) : shape(std::move(shape)), strides(std::move(strides)) {}
   explicit ConvOperand(const View& view)
-      : shape(view.shape), strides(view.strides), alignment(alignment_of(view.data)) {}
+      : shape(view.shape), strides(view.strides), alignment(alignment_of(view.data, 16)) {}
 
   bool operator==(const ConvOperand&) const = default;
   int64_t numel() const { return shape[0] * shape[1] * shape[2] * shape[3]; }
@@ -35,8 +35,6 @@ struct ConvOperand {
   int64_t span() const;
   /// Returns true if the elements are dense in NHWC (channels_last) or NCHW order. Axes of size 1 may have any stride.
   bool is_dense(bool channels_last) const;
-
-  static int64_t alignment_of(const void* data);
 };
 
 /// What the user allows.
@@ -66,6 +64,7 @@ struct ConvProblem {
   bool is_wgrad() const { return pass == ConvPass::backward_weight; }
   bool is_strided() const { return geometry.stride[0] > 1 || geometry.stride[1] > 1; }
   bool is_half() const { return dtype == DType::f16 || dtype == DType::bf16; }
+  int64_t element() const { return static_cast<int64_t>(size_of(dtype)); }
 
   // Sizes per group: K and C; R S and C R S; for fprop and dgrad, the channels of `out` and of `in`.
   int64_t filters() const { return w.shape[0] / geometry.groups; }

@@ -166,11 +166,6 @@ bool ConvOperand::is_dense(bool channels_last) const {
   return true;
 }
 
-int64_t ConvOperand::alignment_of(const void* data) {
-  const auto address = reinterpret_cast<uintptr_t>(data) | 16;
-  return static_cast<int64_t>(address & ~(address - 1));
-}
-
 std::vector<ConvPhase> phases_of(const ConvProblem& p) {
   const auto phases = [&](int axis) {
     return p.pass == ConvPass::backward_data ? std::min(p.geometry.stride[axis], p.out().shape[2 + axis]) : 1;
@@ -200,8 +195,6 @@ ConvPlan wgrad_plan(const ConvProblem& p, const ConvTile& tile, int64_t split_k,
 
 // ---- work ----
 
-double operand_bytes(const ConvProblem& p) {
-  return static_cast<double>((p.x.numel() + p.w.numel() + p.y.numel()) * static_cast<int64_t>(size_of(p.dtype)));
-}
+double operand_bytes(const ConvProblem& p) { return number((p.x.numel() + p.w.numel() + p.y.numel()) * p.element()); }
 
 }  // namespace gradus::cuda_detail

@@ -45,7 +45,7 @@ size_t fill_ring(WgmmaTiling& tiling, int64_t others, int64_t static_bytes, cons
 /// Plans fprop or dgrad with tiles of `filters` filters. Empty if too few slots fit: the barriers of a slot can
 /// tell only consecutive rounds apart, so the ring must hold the tiles of all other warpgroups and one slot more.
 std::optional<ConvPlan> plan_wgmma_fprop(const ConvProblem& p, int filters, int line_bytes, int warpgroups) {
-  const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype)), results = p.out().shape[1];
+  const int64_t bytes = p.in().shape[1] * p.element(), results = p.out().shape[1];
   WgmmaTiling tiling = tiles_of_pixels(p.in());
   tiling.line_bytes = line_bytes, tiling.warpgroups = warpgroups;
   tiling.chunks = static_cast<int>(ceil_div(bytes, tiling.line_bytes));
@@ -92,7 +92,7 @@ std::optional<ConvPlan> plan_wgmma_wgrad(const ConvProblem& p) {
 
 std::optional<ConvPlan> plan_ring(const ConvProblem& p) {
   if (p.is_wgrad()) return plan_wgmma_wgrad(p);
-  const int64_t bytes = p.in().shape[1] * static_cast<int64_t>(size_of(p.dtype));
+  const int64_t bytes = p.in().shape[1] * p.element();
   const int line = bytes <= 64 ? 64 : 128;
   if (p.out().shape[1] > 32) {
     if (auto plan = plan_wgmma_fprop(p, 64, line, 3)) return plan;
@@ -130,7 +130,7 @@ KernelWork work_of_wgmma(const ConvProblem& p) {
   const ConvPlan plan = plan_wgmma(p);
   const auto& tiling = std::get<WgmmaTiling>(plan.tiling);
   WorkCounter counter = work_counter(p, plan.math_mode);
-  const int64_t chunks = tiling.chunks, line = tiling.line_bytes / static_cast<int64_t>(size_of(p.dtype));
+  const int64_t chunks = tiling.chunks, line = tiling.line_bytes / p.element();
   if (p.is_wgrad()) {
     const int64_t blocks = ceil_div(p.w.shape[0], int64_t{plan.tile.rows}) *
                            ceil_div(9 * round_up(p.w.shape[1], line), int64_t{plan.tile.columns});
@@ -138,7 +138,6 @@ KernelWork work_of_wgmma(const ConvProblem& p) {
                        .steps = ceil_div(int64_t{tiling.tiles}, int64_t{plan.split_k}),
                        .multiply_adds = int64_t{kWgmmaPixels} * plan.tile.rows * plan.tile.columns,
                        .bytes = tiling.load_bytes});
-    counter.add(kLaunches, 2);
     counter.add_parts(plan.split_k, p.w.numel());
     return counter.work();
   }
@@ -147,7 +146,6 @@ KernelWork work_of_wgmma(const ConvProblem& p) {
                      .steps = ceil_div(int64_t{tiling.tiles}, int64_t{tiling.blocks}),
                      .multiply_adds = int64_t{kWgmmaPixels} * plan.tile.rows * 9 * line * chunks,
                      .bytes = tiling.load_bytes * chunks});
-  counter.add(kLaunches, 1);
   return counter.work();
 }
 

@@ -134,7 +134,6 @@ KernelWork work_of_wgmma_im2col(const ConvProblem& p) {
                      .multiply_adds = kIm2colRows * columns * kIm2colBox,
                      .bytes = (kIm2colRows + columns) * 2 * kIm2colBox});
   if (share.cluster > 1) counter.add(kClusterBlocks, share.waves() * share.cluster);
-  counter.add(kLaunches, share.parts > 1 ? 2 : 1);
   if (share.parts > 1) counter.add_parts(share.parts, p.w.numel());
   return counter.work();
 }

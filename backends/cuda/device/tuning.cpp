@@ -19,18 +19,19 @@ KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, Ker
   return work;
 }
 
-void WorkCounter::add_tiles(const TileWork& tiles) {
+void WorkCounter::add_tiles(const TileWork& launch) {
   const int64_t multiprocessors = device_.multiprocessors;
-  const int64_t busiest = ceil_div(tiles.blocks, multiprocessors);
-  const int64_t waves = ceil_div(tiles.blocks, tiles.resident * multiprocessors);
-  const auto steps = static_cast<double>(tiles.blocks * tiles.steps);
-  const auto multiply_adds = static_cast<double>(tiles.steps) * static_cast<double>(tiles.multiply_adds);
-  work_[kMultiplyAdds] += static_cast<double>(busiest * multiprocessors) * multiply_adds / at_once_;
-  work_[kSteps] += static_cast<double>(waves * tiles.steps);
-  work_[kTileBytes] += steps * static_cast<double>(tiles.bytes);
-  work_[kTileElements] += steps * static_cast<double>(tiles.elements);
-  work_[kWaves] += static_cast<double>(waves);
-  work_[kBlocks] += static_cast<double>(busiest);
+  const int64_t busiest = ceil_div(launch.blocks, multiprocessors);
+  const int64_t waves = ceil_div(launch.blocks, launch.resident * multiprocessors);
+  const double steps = number(launch.blocks * launch.steps);
+  const double multiply_adds = number(launch.steps) * number(launch.multiply_adds);
+  work_[kMultiplyAdds] += number(busiest * multiprocessors) * multiply_adds / at_once_;
+  work_[kSteps] += number(waves * launch.steps);
+  work_[kTileBytes] += steps * number(launch.bytes);
+  work_[kTileElements] += steps * number(launch.elements);
+  work_[kWaves] += number(waves);
+  work_[kBlocks] += number(busiest);
+  work_[kLaunches] += 1;
 }
 
 }  // namespace gradus::cuda_detail

@@ -34,6 +34,14 @@ inline std::vector<std::string> tuned_devices() { return {"h200"}; }
 /// Converts work on `device` to the work that an H200 would do in the same time.
 KernelWork scaled_to(const DeviceProperties& device, const WorkParts& parts, KernelWork work);
 
+inline double number(int64_t count) { return static_cast<double>(count); }
+
+/// The largest power of two up to `most` that divides the address.
+inline int64_t alignment_of(const void* data, int64_t most = 256) {
+  const uintptr_t address = reinterpret_cast<uintptr_t>(data) | static_cast<uintptr_t>(most);
+  return static_cast<int64_t>(address & ~(address - 1));
+}
+
 /// A hash of a list of sizes, for RecentPlans.
 inline uint64_t hash_of(std::initializer_list<int64_t> sizes) {
   uint64_t hash = 0;
@@ -91,7 +99,7 @@ inline MathMode library_mode(DType dtype, bool tf32, const DeviceProperties& dev
 inline constexpr const char* kProductTypes[] = {"float32", "tf32", "half", "float64"};
 constexpr size_t kind_of(DType dtype, MathMode mode) { return dtype == DType::f64 ? 3 : static_cast<size_t>(mode); }
 
-/// Blocks of a launch that compute tiles of the same size.
+/// A launch whose blocks compute tiles of the same size.
 struct TileWork {
   int64_t blocks = 1, resident = 1;  ///< number of blocks, and of those that a multiprocessor runs at a time
   int64_t steps = 1;                 ///< steps of a block
@@ -106,12 +114,13 @@ class WorkCounter {
     work_[kBytes] = bytes;
   }
 
-  void add_tiles(const TileWork& tiles);
-  /// Adds the work of a second kernel that adds `splits` partial sums for each of `results` results.
+  void add_tiles(const TileWork& launch);
+  /// Adds the launch of a second kernel that adds `splits` partial sums for each of `results` results.
   void add_parts(int64_t splits, int64_t results) {
-    work_[kPartBytes] += static_cast<double>(2 * splits * results * (dtype_ == DType::f64 ? 8 : 4));
+    work_[kPartBytes] += number(2 * splits * results * (dtype_ == DType::f64 ? 8 : 4));
+    work_[kLaunches] += 1;
   }
-  void add(TilePart part, int64_t amount) { work_[part] += static_cast<double>(amount); }
+  void add(TilePart part, int64_t amount) { work_[part] += number(amount); }
   KernelWork work() const { return scaled_to(device_, kTileParts, work_); }
 
  private:

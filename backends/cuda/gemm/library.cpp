@@ -29,11 +29,6 @@ cublasComputeType_t compute_type_of(DType dtype, MathMode mode) {
 }
 cublasOperation_t operation_of(const LibraryMatrix& matrix) { return matrix.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; }
 
-int64_t alignment_of(const void* data) {
-  const uintptr_t address = reinterpret_cast<uintptr_t>(data) | 256;
-  return static_cast<int64_t>(address & ~(address - 1));
-}
-
 // cuBLASLt's descriptors of the operation and the matrices of one product.
 struct LtProduct {
   cublasLtMatmulDescOpaque_t operation;

@@ -5,11 +5,6 @@
 
 namespace gradus::cuda_detail {
 
-GemmOperand::GemmOperand(const View& view) : shape(view.shape), strides(view.strides) {
-  const auto address = reinterpret_cast<uintptr_t>(view.data) | 32;
-  alignment = static_cast<int64_t>(address & ~(address - 1));
-}
-
 GemmProblem::GemmProblem(const View& a, const View& b, const View* bias, const View& y, const DeviceProperties& device,
                          bool tf32)
     : dtype(y.dtype), a(a), b(b), y(y), bias(bias), tf32(tf32), device(device) {
@@ -124,7 +119,6 @@ WorkCounter count(const GemmProblem& p, const GemmPlan& plan, int64_t resident, 
                      .multiply_adds = rows * columns * depth,
                      .bytes = (rows + columns) * depth * p.element(),
                      .elements = single * depth});
-  counter.add(kLaunches, 1);
   return counter;
 }
 
@@ -280,21 +274,20 @@ KernelWork library_work(const GemmProblem& p) {
   const double at_once = multiply_adds_at_once(p.dtype, plan.math_mode);
   const auto tiles_of = [&](int64_t size) { return ceil_div(M, size) * ceil_div(N, size) * products; };
   const auto multiply_adds = [&](int64_t tiles, int64_t size, int64_t depth) {
-    return static_cast<double>(tiles * size * size * depth) / at_once;
+    return number(tiles * size * size * depth) / at_once;
   };
   const int64_t small = tiles_of(kSmall);
   const int64_t splits = std::clamp<int64_t>(std::min(SMs / small, K / kLeastDepth), 1, SMs);
   const GemmOperand &a = plan.swapped ? p.b : p.a, &b = plan.swapped ? p.a : p.b;
   KernelWork work = {};
-  work[Part::kProducts] = static_cast<double>(products), work[Part::kKernels] = 1;
+  work[Part::kProducts] = number(products), work[Part::kKernels] = 1;
   if (std::min(M, N) == 1) {
     work[Part::kVectorBytes] = p.operand_bytes();
   } else {
     work[Part::kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
     work[Part::kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
-    work[Part::kDepth] = static_cast<double>(K), work[Part::kSplitDepth] = static_cast<double>(ceil_div(K, splits));
-    if (splits > 1)
-      work[Part::kPartBytes] = static_cast<double>(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
+    work[Part::kDepth] = number(K), work[Part::kSplitDepth] = number(ceil_div(K, splits));
+    if (splits > 1) work[Part::kPartBytes] = number(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
     work[Part::kBytes] = p.operand_bytes();
     if (std::min(M, N) < kNarrow) work[Part::kNarrowBytes] = p.operand_bytes();
     const auto is_loose = [&](const LibraryMatrix& x, const GemmOperand& operand, bool copied) {
@@ -309,12 +302,12 @@ KernelWork library_work(const GemmProblem& p) {
   }
   const auto add_copy = [&](const GemmOperand& x, bool copied) {
     if (!copied) return;
-    work[Part::kCopiedBytes] += static_cast<double>(2 * x.numel() * p.element());
+    work[Part::kCopiedBytes] += number(2 * x.numel() * p.element());
     work[Part::kKernels] += 1;
   };
   add_copy(a, plan.a_copy.has_value()), add_copy(b, plan.b_copy.has_value()), add_copy(p.y, plan.y_copy.has_value());
   if (p.bias && !plan.adds_bias) {  // another kernel adds it
-    work[Part::kCopiedBytes] += static_cast<double>(2 * p.y.numel() * p.element());
+    work[Part::kCopiedBytes] += number(2 * p.y.numel() * p.element());
     work[Part::kKernels] += 1;
   }
   return scaled_to(p.device, kParts, work);

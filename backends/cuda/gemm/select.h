@@ -17,7 +17,8 @@ struct GemmOperand {
   int64_t alignment = 32;  ///< the largest power of two up to 32 that divides the address
 
   GemmOperand() = default;
-  explicit GemmOperand(const View& view);
+  explicit GemmOperand(const View& view)
+      : shape(view.shape), strides(view.strides), alignment(alignment_of(view.data, 32)) {}
   bool operator==(const GemmOperand&) const = default;
 
   int ndim() const { return shape.size(); }
@@ -50,7 +51,7 @@ struct GemmProblem {
   bool is_half() const { return dtype == DType::f16 || dtype == DType::bf16; }
   MathMode library_mode() const { return cuda_detail::library_mode(dtype, tf32, device); }
   /// Bytes of a, b and y.
-  double operand_bytes() const { return static_cast<double>((a.numel() + b.numel() + y.numel()) * element()); }
+  double operand_bytes() const { return number((a.numel() + b.numel() + y.numel()) * element()); }
 
   size_t kind() const { return kind_of(dtype, library_mode()); }
   size_t device_index() const { return 0; }

@@ -30,10 +30,10 @@ void add_products(KernelWork& work, const DeviceProperties& device, DType dtype,
   const double at_once = multiply_adds_at_once(dtype, mode);
   const int64_t tiles = batch * ceil_div(M, kTile) * ceil_div(N, kTile);
   const int64_t SMs = device.multiprocessors;
-  work[kProductMultiplyAdds] += static_cast<double>(times * batch * M * N * K) / at_once;
-  work[kProductTiles] += static_cast<double>(times * round_up(tiles, SMs) * kTile * kTile * K) / at_once;
-  work[kProductBytes] += static_cast<double>(times * batch * (M * K + K * N + M * N) * element(dtype));
-  work[kKernels] += static_cast<double>(times);
+  work[kProductMultiplyAdds] += number(times * batch * M * N * K) / at_once;
+  work[kProductTiles] += number(times * round_up(tiles, SMs) * kTile * kTile * K) / at_once;
+  work[kProductBytes] += number(times * batch * (M * K + K * N + M * N) * element(dtype));
+  work[kKernels] += number(times);
 }
 
 // ---- attention ----
@@ -78,7 +78,7 @@ KernelWork attention_tiles_work(const AttentionProblem& p) {
   const AttentionPlan plan = plan_attention_tiles(p);
   const int64_t operands = numel_of(p.q) + numel_of(p.k) + numel_of(p.v);
   const int64_t weights = p.heads() * p.queries() * p.keys();
-  const auto bytes = static_cast<double>((operands * (p.backward ? 2 : 1) + weights) * element(p.dtype));
+  const double bytes = number((operands * (p.backward ? 2 : 1) + weights) * element(p.dtype));
   WorkCounter counter(p.device, p.dtype, MathMode::fma, bytes);
   const int64_t resident =
       std::clamp<int64_t>(static_cast<int64_t>(p.device.shared_memory / plan.shared_bytes), 1, kMostBlocks);
@@ -91,14 +91,13 @@ KernelWork attention_tiles_work(const AttentionProblem& p) {
                               ceil_div(others, int64_t{kAttentionTile}),
                      .multiply_adds = int64_t{kAttentionRows} * kAttentionTile * plan.head,
                      .bytes = kAttentionTile * plan.head * element(p.dtype)});
-  counter.add(kLaunches, 1);
   return counter.work();
 }
 
 KernelWork attention_products_work(const AttentionProblem& p) {
   const int64_t heads = p.heads(), L = p.queries(), S = p.keys(), E = p.q[3], V = p.v[3];
-  const auto weights = static_cast<double>(heads * L * S * element(p.dtype));
-  const auto rows = static_cast<double>((numel_of(p.q) + numel_of(p.k) + numel_of(p.v)) * element(p.dtype));
+  const double weights = number(heads * L * S * element(p.dtype));
+  const double rows = number((numel_of(p.q) + numel_of(p.k) + numel_of(p.v)) * element(p.dtype));
   KernelWork work = {};
   const auto add = [&](int64_t times, int64_t M, int64_t N, int64_t K) {
     add_products(work, p.device, p.dtype, p.mode(), times, heads, M, N, K);
@@ -141,7 +140,7 @@ bool can_cluster(const RecurrentProblem& p) {
 // States, and sums of a step.
 double recurrent_bytes(const RecurrentProblem& p) {
   const int64_t states = p.length * p.batch * p.size;
-  return static_cast<double>((2 * sums_of(p.cell) + (p.backward ? 3 : 2)) * states * element(p.dtype));
+  return number((2 * sums_of(p.cell) + (p.backward ? 3 : 2)) * states * element(p.dtype));
 }
 
 // A step of a cluster multiplies the states of its sequences with all weights, which are in registers. These registers
@@ -155,7 +154,6 @@ KernelWork clusters_work(const RecurrentProblem& p) {
                      .steps = p.length,
                      .multiply_adds = kClusterSequences * gates * kClusterUnits * size});
   counter.add(kTileBytes, plan.blocks / plan.cluster * gates * p.size * p.size * element(p.dtype));
-  counter.add(kLaunches, 1);
   return counter.work();
 }
 
@@ -164,7 +162,7 @@ KernelWork steps_work(const RecurrentProblem& p) {
   const int64_t H = p.size, rows = gates_of(p.cell) * H;
   add_products(work, p.device, p.dtype, p.mode(), p.length, 1, p.batch, p.backward ? H : rows, p.backward ? rows : H);
   work[kOtherBytes] = recurrent_bytes(p);
-  work[kKernels] += static_cast<double>(p.length * (p.backward ? 2 : 1));  // cells, and sums of gradients
+  work[kKernels] += number(p.length * (p.backward ? 2 : 1));  // cells, and sums of gradients
   return scaled_to(p.device, kProductParts, work);
 }
 

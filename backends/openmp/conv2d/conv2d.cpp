@@ -30,7 +30,7 @@ Images<T> images_or_sizes(const AnyView& view, const StridedLayout& like) {
 // Does nothing if the result is empty.
 template <class T>
 void run_plan(const ConvPlan& plan, const ConvOperands<T>& operands) {
-  if (!std::holds_alternative<std::monostate>(plan.tiles)) plan.algorithm->launch(plan, operands);
+  if (!std::holds_alternative<std::monostate>(plan.tiles)) std::get<ConvRun<T>>(plan.algorithm->launch)(plan, operands);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // common layers.
 #pragma once
 
+#include <tuple>
 #include <variant>
 
 #include <gradus/backends/openmp/conv2d/nchw.h>
@@ -86,14 +87,10 @@ struct DirectTiles {
 struct ConvPlan;
 template <class T>
 struct ConvOperands;
-/// Runs a plan, for each type.
-struct ConvLaunch {
-  void (*f32)(const ConvPlan& plan, const ConvOperands<float>& operands);
-  void (*f64)(const ConvPlan& plan, const ConvOperands<double>& operands);
-
-  void operator()(const ConvPlan& plan, const ConvOperands<float>& operands) const { f32(plan, operands); }
-  void operator()(const ConvPlan& plan, const ConvOperands<double>& operands) const { f64(plan, operands); }
-};
+template <class T>
+using ConvRun = void (*)(const ConvPlan& plan, const ConvOperands<T>& operands);
+/// The functions that run a plan, one for each type.
+using ConvLaunch = std::tuple<ConvRun<float>, ConvRun<double>>;
 using ConvAlgorithm = KernelAlgorithm<ConvProblem, ConvPlan, ConvLaunch>;
 using ConvCandidate = KernelFamily<ConvAlgorithm>::Candidate;
 

@@ -435,7 +435,7 @@ KernelWork work_direct(const ConvProblem& p) {
   return work;
 }
 
-constexpr auto run_direct = [](const ConvPlan& plan, const auto& operands) {
+constexpr auto run_direct = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
   run(std::get<DirectTiles>(plan.tiles), operands);
 };
 

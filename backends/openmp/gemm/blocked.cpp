@@ -284,7 +284,7 @@ const GemmAlgorithm kSmall = {.name = "small",
                                   },
                               .work = small_work,
                               .plan = plan_small,
-                              .launch = {run_small, run_small}};
+                              .launch = {run_small, run_small, nullptr, nullptr}};
 
 const GemmAlgorithm kBlocked = {.name = "blocked",
                                 .reason = "large enough for packing and threads to pay off",
@@ -292,6 +292,6 @@ const GemmAlgorithm kBlocked = {.name = "blocked",
                                 .can_run = [](const GemmProblem& p) { return !p.is_half() && p.has_rows(); },
                                 .work = blocked_work,
                                 .plan = plan_blocked,
-                                .launch = {run_blocked, run_blocked}};
+                                .launch = {run_blocked, run_blocked, nullptr, nullptr}};
 
 }  // namespace gradus::openmp_detail

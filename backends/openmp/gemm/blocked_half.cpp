@@ -205,7 +205,7 @@ const GemmAlgorithm kBlockedHalf = {.name = "blocked",
                                     .can_run = [](const GemmProblem& p) { return p.is_half() && p.has_rows(); },
                                     .work = half_work<false>,
                                     .plan = plan_half<false>,
-                                    .launch = {.f16 = run_half, .bf16 = run_half}};
+                                    .launch = {nullptr, nullptr, run_half, run_half}};
 
 const GemmAlgorithm kBlockedPairs = {
     .name = "blocked_pairs",
@@ -214,6 +214,6 @@ const GemmAlgorithm kBlockedPairs = {
     .can_run = [](const GemmProblem& p) { return p.dtype == DType::bf16 && p.table->bf16_pairs_block && p.has_rows(); },
     .work = half_work<true>,
     .plan = plan_half<true>,
-    .launch = {.bf16 = run_half}};
+    .launch = {nullptr, nullptr, nullptr, run_half}};
 
 }  // namespace gradus::openmp_detail

@@ -1,7 +1,6 @@
 // Products with few rows: each element of B is used so rarely that B is read in place (gemv_kernel.h). Threads share
 // the columns. B's elements may have a half type; they are converted while they are read.
 #include <cmath>
-#include <type_traits>
 
 #include <gradus/backends/openmp/gemm/half_rows.h>
 #include <gradus/core/parallel/parallel.h>
@@ -11,37 +10,15 @@ namespace {
 
 using namespace gemm_part;
 
-template <class T>
-struct Rows {
-  using Sum = std::conditional_t<sizeof(T) == 2, float, T>;
-  using Args = GemmArgs<Sum, T>;
-  const KernelTable& table;
-  const GemmPlan& plan;
-
-  void dots(const Args& args) const {
-    parallel_for(args.columns, plan.grain,
-                 [&](int64_t begin, int64_t end) { kernels_of<T>(table).row_dots(columns_of(args, begin, end)); });
-  }
-
-  void combine(const Args& args) const {
-    parallel_for(args.columns, plan.grain, [&](int64_t begin, int64_t end) {
-      const Args part = columns_of(args, begin, end);
-      for (int64_t m = 0; m < part.rows; ++m) {
-        Sum* y = part.c.data + m * part.c.row_stride;
-        if (!part.accumulate) std::fill_n(y, part.columns, Sum(0));
-        for (int64_t i = 0; part.row_bias && i < part.columns; ++i) y[i] += part.row_bias[m];
-        for (int64_t i = 0; part.column_bias && i < part.columns; ++i) y[i] += part.column_bias[i];
-      }
-      kernels_of<T>(table).combine_rows(part);
-    });
-  }
-};
-
-// Calls product(args, B's type) with float operands if T is a half type: A is converted, and C is summed in float.
+// Calls product(args) for the chunks of columns of C, which threads share. If T is a half type, A and C of these
+// arguments are floats: A is converted, and C is summed in float.
 template <class T, class Product>
-void with_sums(const KernelTable& table, const GemmArgs<T>& args, Product&& product) {
+void for_chunks(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, Product&& product) {
+  const auto run = [&](const auto& wide) {
+    parallel_for(wide.columns, plan.grain, [&](int64_t begin, int64_t end) { product(columns_of(wide, begin, end)); });
+  };
   if constexpr (sizeof(T) > 2) {
-    product(args);
+    run(args);
   } else {
     const int64_t rows = args.rows, columns = args.columns, depth = args.depth;
     const HalfRows<T> half(table, args);
@@ -49,22 +26,30 @@ void with_sums(const KernelTable& table, const GemmArgs<T>& args, Product&& prod
     for (int64_t m = 0; m < rows; ++m)
       half.widen(args.a.data + m * args.a.row_stride, args.a.column_stride, depth, a.get() + m * depth);
     half.start(0, rows, 0, columns, bias.get(), sums.get(), columns);
-    product(GemmArgs<float, T>{.rows = rows,
-                               .columns = columns,
-                               .depth = depth,
-                               .a = {a.get(), depth, 1},
-                               .b = args.b,
-                               .c = {sums.get(), columns, 1},
-                               .accumulate = true});
+    run(GemmArgs<float, T>{.rows = rows,
+                           .columns = columns,
+                           .depth = depth,
+                           .a = {a.get(), depth, 1},
+                           .b = args.b,
+                           .c = {sums.get(), columns, 1},
+                           .accumulate = true});
     half.finish(0, rows, 0, columns, sums.get(), columns);
   }
 }
 
 constexpr auto run_dots = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T*) {
-  with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.dots(wide); });
+  for_chunks(table, plan, args, [&](const auto& part) { kernels_of<T>(table).row_dots(part); });
 };
 constexpr auto run_combine = []<class T>(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T*) {
-  with_sums<T>(table, args, [&](const auto& wide) { Rows<T>{table, plan}.combine(wide); });
+  for_chunks(table, plan, args, [&](const auto& part) {
+    for (int64_t m = 0; m < part.rows; ++m) {
+      auto* y = part.c.data + m * part.c.row_stride;
+      if (!part.accumulate) std::fill_n(y, part.columns, 0.0f);
+      for (int64_t i = 0; part.row_bias && i < part.columns; ++i) y[i] += part.row_bias[m];
+      for (int64_t i = 0; part.column_bias && i < part.columns; ++i) y[i] += part.column_bias[i];
+    }
+    kernels_of<T>(table).combine_rows(part);
+  });
 };
 
 // Plans chunks of whole columns of C. A chunk has at least `least_columns` columns and kLeastChunk multiply-adds, and

@@ -114,7 +114,7 @@ void gemm(const KernelTable& table, const GemmPlan& plan, GemmArgs<T> args, Gemm
   // allocates their maximum here.
   const bool in_chunks = detail::skips_chunks && products > 1 && packed_size == 0;
   const Scratch<uint8_t> of_batch(in_chunks ? static_cast<int64_t>(plan.workspace_bytes) : 0);
-  const GemmRun<T> launch = plan.algorithm->launch.template of<T>();
+  const auto launch = std::get<GemmRun<T>>(plan.algorithm->launch);
   const auto run = [&](int64_t i, T* packed) { launch(table, plan, product_of(args, batch, i), packed); };
   if (products == 1) return run(0, Scratch<T>(packed_size).get());  // not in a chunk, so that a dry run allocates too
   parallel_each<T>(products, plan.products_at_once, packed_size, run);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include <gradus/backends/openmp/kernels.h>
@@ -53,20 +54,7 @@ struct GemmPlan;
 template <class T>
 using GemmRun = void (*)(const KernelTable& table, const GemmPlan& plan, const GemmArgs<T>& args, T* packed);
 /// The functions that run a plan, one for each type; null if the algorithm does not support the type.
-struct GemmLaunch {
-  GemmRun<float> f32 = nullptr;
-  GemmRun<double> f64 = nullptr;
-  GemmRun<Half> f16 = nullptr;
-  GemmRun<BFloat16> bf16 = nullptr;
-
-  template <class T>
-  GemmRun<T> of() const {
-    if constexpr (std::is_same_v<T, float>) return f32;
-    else if constexpr (std::is_same_v<T, double>) return f64;
-    else if constexpr (std::is_same_v<T, Half>) return f16;
-    else return bf16;
-  }
-};
+using GemmLaunch = std::tuple<GemmRun<float>, GemmRun<double>, GemmRun<Half>, GemmRun<BFloat16>>;
 using GemmAlgorithm = KernelAlgorithm<GemmProblem, GemmPlan, GemmLaunch>;
 using GemmCandidate = KernelFamily<GemmAlgorithm>::Candidate;
 

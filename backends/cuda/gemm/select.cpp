@@ -306,10 +306,7 @@ KernelWork library_work(const GemmProblem& p) {
     work[Part::kKernels] += 1;
   };
   add_copy(a, plan.a_copy.has_value()), add_copy(b, plan.b_copy.has_value()), add_copy(p.y, plan.y_copy.has_value());
-  if (p.bias && !plan.adds_bias) {  // another kernel adds it
-    work[Part::kCopiedBytes] += number(2 * p.y.numel() * p.element());
-    work[Part::kKernels] += 1;
-  }
+  add_copy(p.y, p.bias && !plan.adds_bias);  // another kernel adds it
   return scaled_to(p.device, kParts, work);
 }
 

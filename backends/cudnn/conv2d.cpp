@@ -15,12 +15,12 @@ namespace {
 using namespace cuda_detail;
 
 // Describes the convolution for find_engine(). fused: the engine also applies bias and ReLU.
-EngineRequest request(const ConvOperands& call, const ConvPlan& plan, bool fused) {
+EngineRequest request(const ConvOperands& call, bool fused) {
   const ConvProblem& problem = call.problem;
   const auto sizes = [](const ConvOperand& operand) {
     return std::array<int64_t, 4>{operand.shape[0], operand.shape[1], operand.shape[2], operand.shape[3]};
   };
-  const auto& tiling = std::get<LibraryTiling>(plan.tiling);
+  const auto& tiling = std::get<LibraryTiling>(call.plan->tiling);
   const Conv2dGeometry& geometry = problem.geometry;
   return {.pass = problem.pass,
           .bias = fused && problem.bias,
@@ -34,7 +34,7 @@ EngineRequest request(const ConvOperands& call, const ConvPlan& plan, bool fused
           .padding = std::to_array(geometry.padding),
           .dilation = std::to_array(geometry.dilation),
           .device = call.out.device.index(),
-          .tf32 = plan.math_mode == MathMode::tf32,
+          .tf32 = call.plan->math_mode == MathMode::tf32,
           .deterministic = cudnn::deterministic(),
           .timed = cudnn::benchmark(),
           .workspace_limit = tiling.workspace_limit};
@@ -80,17 +80,17 @@ class Reachable {
 };
 
 // Runs an engine of cuDNN as planned. Returns false if no engine supports the problem.
-bool run_engine(const ConvPlan& plan, const ConvOperands& call, bool fused) {
+bool run_engine(const ConvOperands& call, bool fused) {
   Backend& backend = call.backend;
   const ConvPass pass = call.problem.pass;
-  const bool channels_last = std::get<LibraryTiling>(plan.tiling).channels_last;
+  const bool channels_last = std::get<LibraryTiling>(call.plan->tiling).channels_last;
   const Reachable x(backend, call.x(), channels_last, pass == ConvPass::backward_data);
   const Reachable w(backend, call.weight, channels_last, pass == ConvPass::backward_weight);
   const Reachable y(backend, call.y(), channels_last, pass == ConvPass::forward);
   const View bias_or_none = fused && call.bias ? along_channels(call.bias, {1, call.bias.shape[0], 1, 1}) : View();
   const Reachable bias(backend, bias_or_none, channels_last, false);
   const EngineOperands operands{x.data(), w.data(), y.data(), bias.data()};
-  const Engine* engine = find_engine(request(call, plan, fused), operands);
+  const Engine* engine = find_engine(request(call, fused), operands);
   if (!engine) return false;
   {
     const char* const name = pass == ConvPass::forward && !fused ? "conv2d" : call.name;
@@ -104,10 +104,10 @@ bool run_engine(const ConvPlan& plan, const ConvOperands& call, bool fused) {
 
 }  // namespace
 
-bool launch_fused(const ConvPlan& plan, const ConvOperands& call, std::byte*) { return run_engine(plan, call, true); }
+bool launch_fused(const ConvOperands& call) { return run_engine(call, true); }
 
-bool launch_engine(const ConvPlan& plan, const ConvOperands& call, std::byte*) {
-  if (!run_engine(plan, call, false)) return false;
+bool launch_engine(const ConvOperands& call) {
+  if (!run_engine(call, false)) return false;
   if (call.problem.pass != ConvPass::forward) return true;
   const MutableView y = writable(call.y());
   if (call.problem.bias) call.backend.binary(BinaryOp::add, y, along_channels(call.bias, y.shape), y);

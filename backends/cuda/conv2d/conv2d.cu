@@ -106,19 +106,18 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvPlan& plan, const ConvOperands& operands,
-                   std::byte* workspace) {
-  const auto& [backend, name, problem, in, weight, bias, out, mask, masked, algorithm] = operands;
+bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvOperands& call) {
+  const auto& [backend, name, problem, in, weight, bias, out, mask, masked, algorithm, plan, workspace] = call;
   const bool wgrad = problem.is_wgrad();
-  EventScope event(name, "cuda", algorithm->name, {wgrad ? &out : &in, wgrad ? &in : &weight}, operands.flops(),
+  EventScope event(name, "cuda", algorithm->name, {wgrad ? &out : &in, wgrad ? &in : &weight}, call.flops(),
                    algorithm->reason);
   const Launch launch(out.device);
   const auto from = [](const View& view, int h, int w) {
     const int64_t offset = h * view.strides[2] + w * view.strides[3];
     return Address{view.as<std::byte>() + offset * static_cast<int64_t>(size_of(view.dtype))};
   };
-  for (const ConvPhase& phase : plan.phases)
-    kernel({problem, plan, phase, make_implicit_gemm(problem, phase, bias ? bias.strides[0] : 0),
+  for (const ConvPhase& phase : plan->phases)
+    kernel({problem, *plan, phase, make_implicit_gemm(problem, phase, bias ? bias.strides[0] : 0),
             in.numel() > 0 ? in.data : out.data,  // kernels load, and discard, an element of an empty input
             mask, masked, from(weight, phase.h.first, phase.w.first), bias.data, from(out, phase.h.at, phase.w.at),
             workspace},
@@ -164,9 +163,9 @@ namespace {
 
 // Queues the kernels of an algorithm. Returns false if it is one of cuDNN, which has no engine for the problem.
 bool launch(const ConvChoice& choice, ConvOperands call) {
-  call.algorithm = choice.algorithm;
   const Scratch workspace(choice.plan.workspace_bytes, call.out.device);
-  return choice.algorithm->launch(choice.plan, call, workspace.as<std::byte>());
+  call.algorithm = choice.algorithm, call.plan = &choice.plan, call.workspace = workspace.as<std::byte>();
+  return choice.algorithm->launch(call);
 }
 
 }  // namespace

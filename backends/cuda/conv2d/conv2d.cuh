@@ -169,8 +169,7 @@ struct ConvCall {
 
 /// Opens the event of a convolution and calls `kernel` for each phase of its plan (conv2d.cu). Returns true, as an
 /// algorithm's launch does.
-bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvPlan& plan, const ConvOperands& operands,
-                   std::byte* workspace);
+bool launch_phases(void (*kernel)(const ConvCall&, const Launch&), const ConvOperands& call);
 
 // Launches of wgrad for the algorithms whose fprop and dgrad are in another file than wgrad.
 void direct_wgrad(const ConvCall& call, const Launch& launch);

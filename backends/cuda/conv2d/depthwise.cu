@@ -535,8 +535,6 @@ void depthwise(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_depthwise(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(depthwise, plan, operands, workspace);
-}
+bool launch_depthwise(const ConvOperands& call) { return launch_phases(depthwise, call); }
 
 }  // namespace gradus::cuda_detail

@@ -226,8 +226,8 @@ void direct(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_direct(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? direct_wgrad : direct, plan, operands, workspace);
+bool launch_direct(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? direct_wgrad : direct, call);
 }
 
 }  // namespace gradus::cuda_detail

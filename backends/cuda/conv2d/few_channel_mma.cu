@@ -408,9 +408,8 @@ void few_channel_mma_wgrad(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_few_channel_mma(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? few_channel_mma_wgrad : few_channel_mma_fprop, plan, operands,
-                       workspace);
+bool launch_few_channel_mma(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? few_channel_mma_wgrad : few_channel_mma_fprop, call);
 }
 
 }  // namespace gradus::cuda_detail

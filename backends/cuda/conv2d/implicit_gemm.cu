@@ -334,12 +334,11 @@ void implicit_gemm(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_implicit_gemm(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_wgrad : implicit_gemm, plan, operands, workspace);
+bool launch_implicit_gemm(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? implicit_gemm_wgrad : implicit_gemm, call);
 }
-bool launch_implicit_gemm_async(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_async_wgrad : implicit_gemm_async, plan, operands,
-                       workspace);
+bool launch_implicit_gemm_async(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? implicit_gemm_async_wgrad : implicit_gemm_async, call);
 }
 
 }  // namespace gradus::cuda_detail

@@ -146,9 +146,8 @@ void implicit_gemm_generic_wgrad(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_implicit_gemm_generic(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? implicit_gemm_generic_wgrad : implicit_gemm_generic, plan,
-                       operands, workspace);
+bool launch_implicit_gemm_generic(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? implicit_gemm_generic_wgrad : implicit_gemm_generic, call);
 }
 
 }  // namespace gradus::cuda_detail

@@ -23,6 +23,8 @@ struct ConvOperands {
   const void* mask = nullptr;    ///< dy counts where this is > 0; has the strides of dy
   const void* masked = nullptr;  ///< memory for the masked dy, if the algorithm has the property stores_masked
   const ConvAlgorithm* algorithm = nullptr;  ///< the chosen algorithm, for observers
+  const ConvPlan* plan = nullptr;            ///< its plan
+  std::byte* workspace = nullptr;            ///< memory for plan->workspace_bytes
 
   const View& x() const { return problem.pass == ConvPass::backward_data ? out : in; }
   const View& y() const { return problem.pass == ConvPass::backward_data ? in : out; }
@@ -32,8 +34,8 @@ struct ConvOperands {
   }
 };
 
-/// Queues the kernels of a plan. Returns false if cuDNN has no engine for the problem; then nothing was queued.
-using ConvLaunch = bool(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace);
+/// Queues the kernels of call.plan. Returns false if cuDNN has no engine for the problem; then nothing was queued.
+using ConvLaunch = bool(const ConvOperands& call);
 
 struct ConvAlgorithm {
   const char* name;    ///< the name in events, tests, explain and the README

@@ -277,8 +277,8 @@ void wgmma_fprop(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_wgmma(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(operands.problem.is_wgrad() ? wgmma_wgrad : wgmma_fprop, plan, operands, workspace);
+bool launch_wgmma(const ConvOperands& call) {
+  return launch_phases(call.problem.is_wgrad() ? wgmma_wgrad : wgmma_fprop, call);
 }
 
 }  // namespace gradus::cuda_detail

@@ -326,8 +326,6 @@ void wgmma_im2col(const ConvCall& call, const Launch& launch) {
 
 }  // namespace
 
-bool launch_wgmma_im2col(const ConvPlan& plan, const ConvOperands& operands, std::byte* workspace) {
-  return launch_phases(wgmma_im2col, plan, operands, workspace);
-}
+bool launch_wgmma_im2col(const ConvOperands& call) { return launch_phases(wgmma_im2col, call); }
 
 }  // namespace gradus::cuda_detail

@@ -44,7 +44,8 @@ class ConvOperandsOfProblem final : public CudaOperands {
     const ConvPlan plan = algorithm.plan(problem_);
     if (plan.workspace_bytes > 0 && (!workspace_.defined() || workspace_.nbytes() < plan.workspace_bytes))
       workspace_ = Array::empty({static_cast<int64_t>(plan.workspace_bytes)}, DType::u8, x_.device());
-    return algorithm.launch(plan, call, workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr);
+    call.plan = &plan, call.workspace = workspace_.defined() ? static_cast<std::byte*>(workspace_.data()) : nullptr;
+    return algorithm.launch(call);
   }
 
  private:

@@ -83,11 +83,7 @@ class NormalizeBackward {
     Zeros<Sums> total(outer_.numel);
     for (int64_t s = 0; s < split.stretches; ++s)
       for (int64_t o = 0; o < outer_.numel; ++o) total[o].add(partial[s * outer_.numel + o]);
-    if (!at_once && dx_)
-      split.each([&](const LaneBlock& row, int64_t, int64_t begin, int64_t end) {
-        write_row(offsets_of(outer_, row.begin), statistics_of(offsets_of(cells_, row.begin)), total[row.begin], begin,
-                  end);
-      });
+    if (!at_once) write_rows(total);
     if (dweight_)
       for_each_element(cells_, 0, cells_.numel,
                        [&](int64_t o, const CellOffsets& at) { total[o].product *= statistics_of(at).scale; });
@@ -145,11 +141,7 @@ class NormalizeBackward {
     });
     for (int64_t s = 0; s < segments; ++s)
       for (int64_t o = 0; o < rows; ++o) sums[o].add(partial[s * rows + o]);
-    if (dx_)
-      WorkSplit(outer_, inner_.numel, 1).each([&](const LaneBlock& row, int64_t, int64_t begin, int64_t end) {
-        write_row(offsets_of(outer_, row.begin), statistics_of(offsets_of(cells_, row.begin)), sums[row.begin], begin,
-                  end);
-      });
+    write_rows(sums);
     write_parameters(totals.get(), totals.get() + parameters_);
   }
 
@@ -238,6 +230,15 @@ class NormalizeBackward {
       kernels().combine(second_gradient(o, block, dy_buffer).data, w, part(x_, 0, o, block).load(x_buffer).data,
                         of.high, a, b, c, to.data, block.lanes);
       dx.store(to, dx_buffer);
+    });
+  }
+
+  // Computes dx, if it is wanted, from the sums of all outer elements.
+  void write_rows(const Zeros<Sums>& sums) const {
+    if (!dx_) return;
+    WorkSplit(outer_, inner_.numel, 1).each([&](const LaneBlock& row, int64_t, int64_t begin, int64_t end) {
+      const int64_t o = row.begin;
+      write_row(offsets_of(outer_, o), statistics_of(offsets_of(cells_, o)), sums[o], begin, end);
     });
   }
 

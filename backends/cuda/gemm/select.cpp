@@ -237,7 +237,7 @@ GemmPlan plan_library(const GemmProblem& p) {
 // The parts of an estimate for cuBLASLt. Its kernels are unknown, so their work is counted as that of tiles of two
 // sizes, whose depth may be split.
 struct Part {
-  enum : size_t {
+  enum Index : size_t {
     kMultiplyAdds,       // of the busiest multiprocessor with tiles of 128 x 128, times the number of multiprocessors
     kSmallTiles,         // the same with tiles of 64 x 64
     kDepth,              // depth of a product
@@ -268,6 +268,7 @@ constexpr WorkParts kParts = {{{"multiply_adds", WorkLimit::multiply_adds},
                                {"kernels", WorkLimit::calls}}};
 
 KernelWork library_work(const GemmProblem& p) {
+  using enum Part::Index;
   constexpr int64_t kLarge = 128, kSmall = 64, kLeastDepth = 256, kNarrow = 16, kAligned = 16;
   const GemmPlan plan = plan_library(p);
   const int64_t SMs = p.device.multiprocessors, M = p.M(), N = p.N(), K = p.K(), products = p.products();
@@ -280,30 +281,30 @@ KernelWork library_work(const GemmProblem& p) {
   const int64_t splits = std::clamp<int64_t>(std::min(SMs / small, K / kLeastDepth), 1, SMs);
   const GemmOperand &a = plan.swapped ? p.b : p.a, &b = plan.swapped ? p.a : p.b;
   KernelWork work = {};
-  work[Part::kProducts] = number(products), work[Part::kKernels] = 1;
+  work[kProducts] = number(products), work[kKernels] = 1;
   if (std::min(M, N) == 1) {
-    work[Part::kVectorBytes] = p.operand_bytes();
+    work[kVectorBytes] = p.operand_bytes();
   } else {
-    work[Part::kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
-    work[Part::kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
-    work[Part::kDepth] = number(K), work[Part::kSplitDepth] = number(ceil_div(K, splits));
-    if (splits > 1) work[Part::kPartBytes] = number(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
-    work[Part::kBytes] = p.operand_bytes();
-    if (std::min(M, N) < kNarrow) work[Part::kNarrowBytes] = p.operand_bytes();
+    work[kMultiplyAdds] = multiply_adds(ceil_div(tiles_of(kLarge), SMs) * SMs, kLarge, ceil_div(K, splits));
+    work[kSmallTiles] = multiply_adds(ceil_div(small * splits, SMs) * SMs, kSmall, ceil_div(K, splits));
+    work[kDepth] = number(K), work[kSplitDepth] = number(ceil_div(K, splits));
+    if (splits > 1) work[kPartBytes] = number(2 * splits * M * N * std::max<int64_t>(p.element(), 4));
+    work[kBytes] = p.operand_bytes();
+    if (std::min(M, N) < kNarrow) work[kNarrowBytes] = p.operand_bytes();
     const auto is_loose = [&](const LibraryMatrix& x, const GemmOperand& operand, bool copied) {
       return x.leading * p.element() % kAligned != 0 || (!copied && operand.alignment < kAligned);
     };
     if (is_loose(plan.a, a, plan.a_copy.has_value()) || is_loose(plan.b, b, plan.b_copy.has_value()) ||
         is_loose(plan.y, p.y, plan.y_copy.has_value())) {
-      work[Part::kLooseMultiplyAdds] = work[Part::kSmallTiles];
-      work[Part::kLooseBytes] = p.operand_bytes();
+      work[kLooseMultiplyAdds] = work[kSmallTiles];
+      work[kLooseBytes] = p.operand_bytes();
     }
-    if (splits > 1) work[Part::kKernels] = 2;
+    if (splits > 1) work[kKernels] = 2;
   }
   const auto add_copy = [&](const GemmOperand& x, bool copied) {
     if (!copied) return;
-    work[Part::kCopiedBytes] += number(2 * x.numel() * p.element());
-    work[Part::kKernels] += 1;
+    work[kCopiedBytes] += number(2 * x.numel() * p.element());
+    work[kKernels] += 1;
   };
   add_copy(a, plan.a_copy.has_value()), add_copy(b, plan.b_copy.has_value()), add_copy(p.y, plan.y_copy.has_value());
   add_copy(p.y, p.bias && !plan.adds_bias);  // another kernel adds it

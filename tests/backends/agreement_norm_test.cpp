@@ -253,6 +253,33 @@ TEST_CASE("layer norm of contiguous rows agrees on every backend") {
         });
 }
 
+TEST_CASE("layer norm of rows at any distance agrees on every backend") {
+  Maker make(67);
+  for (DType dtype : kFloatingDTypes)
+    for (const Shape& x : {Shape{5, 7, 16}, Shape{3, 4, 33}, Shape{2, 3, 1000}, Shape{65, 9, 8}}) {
+      const NormCase c{x, 0b100, {1, 1, x[2]}};
+      const auto contiguous = [&] { return make(x, dtype); };
+      const auto transposed = [&] { return make({x[1], x[0], x[2]}, dtype).permute({1, 0, 2}); };
+      const auto part = [&] { return make({x[0], x[1] + 1, x[2] + 3}, dtype).slice(1, 1, x[1] + 1).slice(2, 0, x[2]); };
+      check_normalize(make, dtype, c, false, false, transposed);
+      check_normalize(make, dtype, c, false, false, contiguous, transposed);
+      check_normalize(make, dtype, c, false, false, transposed, part);
+    }
+}
+
+TEST_CASE("group and instance norm of long and short rows agree on every backend") {
+  Maker make(71);
+  // Numbers of groups that do and don't divide the rows of a block; rows for which a thread keeps twice as much, in
+  // both passes and in the gradient alone; rows that are too long; planes that do not consist of vectors.
+  const NormCase cases[] = {
+      {{5, 3, 7, 9}, 0b1100, {1, 3, 1, 1}},           {{9, 5, 2, 2}, 0b1100, {1, 5, 1, 1}},
+      {{2, 12, 64, 64}, 0b1100, {1, 12, 1, 1}},       {{3, 2, 2, 48, 64}, 0b11100, {1, 2, 2, 1, 1}},
+      {{2, 3, 3, 50, 64}, 0b11100, {1, 3, 3, 1, 1}},  {{1, 2, 5, 41, 47}, 0b11100, {1, 2, 5, 1, 1}},
+      {{2, 1, 2, 90, 100}, 0b11100, {1, 1, 2, 1, 1}}, {{33, 4, 3, 2, 2}, 0b11100, {1, 4, 3, 1, 1}}};
+  for (DType dtype : kFloatingDTypes)
+    for (const NormCase& c : cases) check_normalize(make, dtype, c, false, false, [&] { return make(c.x, dtype); });
+}
+
 TEST_CASE("batch norm of images at any offset agrees on every backend") {
   Maker make(53);
   const NormCase c = {{4, 8, 6, 6}, 0b1101, {1, 8, 1, 1}};

@@ -41,8 +41,12 @@ const NormLayer norm_layers[] = {
     {"rows of an odd size", {1000, 33}, 0b10, {1, 33}},
     {"long rows", {64, 8192}, 0b10, {1, 8192}},
     {"longer rows", {64, 8196}, 0b10, {1, 8196}},
+    {"rows that are too long", {64, 16388}, 0b10, {1, 16388}},
     {"group norm", {32, 8, 4, 14, 14}, 0b11100, {1, 8, 4, 1, 1}},
+    {"", {32, 8, 2, 64, 64}, 0b11100, {1, 8, 2, 1, 1}},
+    {"", {16, 3, 5, 7, 7}, 0b11100, {1, 3, 5, 1, 1}},
     {"instance norm", {32, 32, 14, 14}, 0b1100, {1, 32, 1, 1}},
+    {"images with one pixel", {32, 32, 1, 1}, 0b1100, {1, 32, 1, 1}},
 };
 
 MutableView view_of(DType dtype, const Shape& shape, const Strides& strides, uintptr_t address = 4096) {
@@ -109,13 +113,15 @@ NormPlan plan_of(const NormLayer& layer, const NormCase& c) {
 }
 
 /// Describes a plan: "channels_split 64/4 of 1x512, 2048 bytes" is algorithm, blocks, /splits, outputs x lanes of a
-/// block, workspace; "rows 128 of 8x32" is algorithm, blocks, rows of a block x threads of a row.
+/// block, workspace; "rows 128 of 8x32, parameters 8x4" is algorithm, blocks, rows of a block x threads of a row,
+/// groups x parameters of each.
 std::string describe(const NormPlan& plan) {
   std::ostringstream text;
   text << plan.name();
   if (plan.algorithm == NormAlgorithm::rows)
     text << " " << plan.rows.blocks << " of " << plan.rows.teams << "x" << plan.rows.threads
-         << (plan.rows.vectorized ? " vectors" : "");
+         << (plan.rows.vectorized ? " vectors" : "") << (plan.rows.twice ? " twice" : "") << ", parameters "
+         << plan.rows.groups.divisor << "x" << plan.rows.size / plan.rows.plane.divisor;
   else if (plan.algorithm == NormAlgorithm::channels)
     text << " " << plan.channels.groups() << "/" << plan.channels.splits << " of " << (1 << plan.channels.outputs_log2)
          << "x" << (1 << plan.channels.lanes_log2) << (plan.channels.vec == 1 ? " single" : "");
@@ -209,6 +215,30 @@ TEST_CASE("plans of normalisation on CUDA: each kernel has a layer, and half typ
           CHECK(describe(plan(DType::f16)) == describe(plan(DType::bf16)));
         }
   CHECK(names == std::set<std::string>{"rows", "channels_resident", "channels_split", "composite"});
+}
+
+TEST_CASE("plans of normalisation on CUDA: rows may have any distances, but their elements are neighbours") {
+  const Shape shape{16, 8, 64}, statistics{16, 8, 1};
+  const View weight(view_of(DType::f32, shape, {0, 0, 1}));
+  const auto plan = [&](const Strides& of_x, const Strides& of_y) {
+    const NormalizeArgs args{.x = view_of(DType::f32, shape, of_x),
+                             .axes = 0b100,
+                             .weight = weight,
+                             .eps = 1e-5,
+                             .y = view_of(DType::f32, shape, of_y),
+                             .mean = dense(DType::f32, statistics),
+                             .variance = dense(DType::f32, statistics)};
+    return describe(select(args, kH200));
+  };
+  const Strides contiguous{512, 64, 1}, transposed{64, 1024, 1};
+  const std::string expected = "rows 16 of 8x32 vectors, parameters 1x64";
+  CHECK(plan(contiguous, contiguous) == expected);
+  CHECK(plan(transposed, transposed) == expected);
+  CHECK(plan(transposed, contiguous) == expected);
+  CHECK(plan({0, 64, 1}, contiguous) == expected);                              // the same rows again
+  CHECK(plan({520, 65, 1}, contiguous) == "rows 16 of 8x32, parameters 1x64");  // rows that are not aligned
+  CHECK(plan({512, 1, 8}, contiguous) == "composite");
+  CHECK(plan(contiguous, {512, 1, 8}) == "composite");
 }
 
 TEST_CASE("plans of normalisation on CUDA: splits cover each channel once, and their memory is the workspace") {

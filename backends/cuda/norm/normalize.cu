@@ -25,71 +25,78 @@ void run(const Args& args, const NormPlan& plan) {
   else normalize_channels(args, plan, launch, workspace.data());
 }
 
-// Returns true if rows with different parameters, as in group norm, can be normalised without parameters; other kernels
-// then apply weight and bias. This is not done for half types, because the intermediate result would be rounded.
-template <class Args>
-bool has_plain_rows(const Args& without_parameters) {
-  return without_parameters.x.dtype == without_parameters.mean.dtype &&
-         plan_of(without_parameters).algorithm == NormAlgorithm::rows;
-}
+// The operands of a call in a dense layout, which the kernels need: copies of those that have another.
+class DenseOperands {
+ public:
+  // NHWC if `like` is, else contiguous.
+  DenseOperands(CudaBackend& backend, const View& like)
+      : backend_(backend),
+        format_(like.ndim() == 4 && like.strides[1] == 1 ? MemoryFormat::channels_last : MemoryFormat::contiguous) {}
+  View operand(const View& x) { return x && !is_dense(x) ? View(copy(x)) : x; }
+  // A result, which finish() copies to y.
+  MutableView result(const MutableView& y) {
+    if (!y || is_dense(y)) return y;
+    results_.emplace_back(empty(y), y);
+    return results_.back().first;
+  }
+  void finish() {
+    for (const auto& [result, y] : results_) backend_.copy(result, y);
+  }
 
-// A dense copy of images in the layout of `like`. The kernels need dense images.
-Array dense_copy(CudaBackend& backend, const View& x, const View& like) {
-  const bool nhwc = x.ndim() == 4 && like.strides[1] == 1;
-  const Array copy =
-      Array::empty(x.shape, x.dtype, x.device, nhwc ? MemoryFormat::channels_last : MemoryFormat::contiguous);
-  backend.copy(x, copy);
-  return copy;
-}
+ private:
+  bool is_dense(const View& x) const {
+    const bool nhwc = format_ == MemoryFormat::channels_last;
+    return has_strides(x, nhwc ? channels_last_strides(x.shape) : contiguous_strides(x.shape));
+  }
+  Array empty(const View& x) const { return Array::empty(x.shape, x.dtype, x.device, format_); }
+  const Array& copy(const View& x) {
+    copies_.push_back(empty(x));
+    backend_.copy(x, copies_.back());
+    return copies_.back();
+  }
+
+  CudaBackend& backend_;
+  const MemoryFormat format_;
+  std::vector<Array> copies_;
+  std::vector<std::pair<Array, MutableView>> results_;
+};
 
 }  // namespace
 
 void CudaBackend::normalize(const NormalizeArgs& args) {
-  const NormPlan plan = plan_of(args);
+  NormalizeArgs dense = args;
+  NormPlan plan = plan_of(args);
+  DenseOperands operands(*this, args.y);
   if (plan.algorithm == NormAlgorithm::composite) {
-    NormalizeArgs plain = args;
-    if (!is_dense(args.x)) {
-      const Array x = dense_copy(*this, args.x, args.y);
-      plain.x = x;
-      return normalize(plain);
-    }
-    plain.weight = plain.bias = {};
-    if (!has_plain_rows(plain)) return Backend::normalize(args);
-    normalize(plain);
-    if (args.weight) binary(BinaryOp::mul, args.y, args.weight, args.y);
-    if (args.bias) binary(BinaryOp::add, args.y, args.bias, args.y);
-    return;
+    dense.x = operands.operand(args.x), dense.residual = operands.operand(args.residual);
+    dense.y = operands.result(args.y);
+    plan = plan_of(dense);
+    if (plan.algorithm == NormAlgorithm::composite) return Backend::normalize(args);
   }
-  EventScope event(args.relu ? "normalize_relu" : "normalize", "cuda", plan.name(), {&args.x, &args.y},
-                   (args.relu ? 9 : 8) * args.x.numel());
-  run(args, plan);
+  {
+    EventScope event(args.relu ? "normalize_relu" : "normalize", "cuda", plan.name(), {&args.x, &args.y},
+                     (args.relu ? 9 : 8) * args.x.numel());
+    run(dense, plan);
+  }
+  operands.finish();
 }
 
 void CudaBackend::normalize_backward(const NormalizeBackwardArgs& args) {
-  const NormPlan plan = plan_of(args);
+  NormalizeBackwardArgs dense = args;
+  NormPlan plan = plan_of(args);
+  DenseOperands operands(*this, args.dx ? View(args.dx) : args.dy);
   if (plan.algorithm == NormAlgorithm::composite) {
-    NormalizeBackwardArgs plain = args, parameters = args;
-    if (!is_dense(args.x) || !is_dense(args.dy)) {
-      const View like = args.dx ? View(args.dx) : args.dy;
-      const Array x = dense_copy(*this, args.x, like), dy = dense_copy(*this, args.dy, like);
-      plain.x = x, plain.dy = dy;
-      return normalize_backward(plain);
-    }
-    plain.weight = {}, plain.dweight = plain.dbias = {}, parameters.dx = {};
-    if (!has_plain_rows(plain)) return Backend::normalize_backward(args);
-    Array g;
-    if (args.weight) {
-      g = Array::empty(args.x.shape, args.x.dtype, args.x.device);
-      binary(BinaryOp::mul, args.dy, args.weight, g);
-      plain.dy = g;
-    }
-    normalize_backward(plain);
-    if (args.dweight || args.dbias) Backend::normalize_backward(parameters);
-    return;
+    for (View* operand : {&dense.x, &dense.dy, &dense.y, &dense.addend}) *operand = operands.operand(*operand);
+    for (MutableView* result : {&dense.dx, &dense.dresidual}) *result = operands.result(*result);
+    plan = plan_of(dense);
+    if (plan.algorithm == NormAlgorithm::composite) return Backend::normalize_backward(args);
   }
-  EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "cuda", plan.name(),
-                   {&args.dy, &args.y, &args.addend, &args.x}, (args.y ? 13 : 12) * args.x.numel());
-  run(args, plan);
+  {
+    EventScope event(args.y ? "normalize_relu_backward" : "normalize_backward", "cuda", plan.name(),
+                     {&args.dy, &args.y, &args.addend, &args.x}, (args.y ? 13 : 12) * args.x.numel());
+    run(dense, plan);
+  }
+  operands.finish();
 }
 
 }  // namespace gradus

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace gradus::cuda_detail {
 namespace {
@@ -12,11 +13,6 @@ size_t pair_bytes(const View& x) { return x.dtype == DType::f64 ? 16 : 8; }
 
 DType wide_type(DType dtype) { return dtype == DType::f64 ? DType::f64 : DType::f32; }
 
-bool has_strides(const StridedLayout& view, const Strides& expected) {
-  for (int i = 0; i < view.ndim(); ++i)
-    if (view.shape[i] != 1 && view.strides[i] != expected[i]) return false;
-  return true;
-}
 bool is_contiguous(const StridedLayout& view) { return has_strides(view, contiguous_strides(view.shape)); }
 int64_t plane_of(const StridedLayout& x) {
   int64_t plane = 1;
@@ -36,32 +32,50 @@ bool is_kept_dense(const RunningStatistics& running, DType dtype) {
   return serves(running.mean) && serves(running.variance);
 }
 
-/// Plans the kernels for rows. They need reduced axes that are the last ones, contiguous `images`, and `parameters`
-/// that are the same in every row (null: absent). Each thread of a team keeps at most `vectors` vectors of 16 bytes, or
-/// `singles` single elements, of a row. Returns false if these conditions are not met, or if a row needs more than 512
-/// threads.
+/// Plans the kernels for rows. They need reduced axes that are the last ones, `images` whose rows are contiguous, and
+/// `parameters` (null: absent) that vary alike, as RowTiling describes. Each thread of a team keeps at most `vectors`
+/// vectors of 16 bytes, or `singles` single elements, of a row, or twice as many. Returns false if these conditions are
+/// not met, or if a row needs more than 512 threads.
 bool plan_rows(NormPlan& plan, uint32_t axes, std::initializer_list<View> images,
                std::initializer_list<View> parameters, int64_t vectors, int64_t singles) {
   const View& x = *images.begin();
   const uint32_t others = other_axes(x, axes);
   if (axes == 0 || (others & (others + 1)) != 0) return false;  // the other axes are not the first ones
-  StridedLayout row = x;
-  row.shape = reduced_shape(x.shape, others, true), row.strides = contiguous_strides(row.shape);
-  const int64_t size = row.numel(), width = 16 / static_cast<int64_t>(size_of(x.dtype));
+  const int first = std::popcount(others);                      // the first axis of a row
+  Strides expected = contiguous_strides(reduced_shape(x.shape, others, true));
+  int64_t size = 1, plane = 1, groups = 1;
+  for (int i = first; i < x.ndim(); ++i) size *= x.shape[i];
+  const int64_t width = 16 / static_cast<int64_t>(size_of(x.dtype));
   bool fits = true, vectorized = size % width == 0;
-  for (const View& image : images) fits = fits && is_contiguous(image), vectorized &= is_aligned(image.data, 16);
-  for (int i = 0; i < x.ndim(); ++i)
-    if (others >> i & 1) row.strides[i] = 0;
+  for (const View& image : images) {
+    vectorized &= is_aligned(image.data, 16);
+    for (int i = 0; i < x.ndim(); ++i) {
+      if (x.shape[i] == 1) continue;
+      if (i < first) vectorized &= image.strides[i] % width == 0;
+      else fits &= image.strides[i] == expected[i];
+    }
+  }
   for (const View& parameter : parameters)
-    fits = fits && (!parameter || has_strides(parameter, row.strides)), vectorized &= is_aligned(parameter.data, 16);
-  const int64_t threads = ceil_div(size, vectorized ? vectors * width : singles);
+    if (parameter && plane * groups == 1) {
+      for (int i = x.ndim(); i-- > first && (x.shape[i] == 1 || parameter.strides[i] == 0);) plane *= x.shape[i];
+      if (first > 0 && parameter.strides[first - 1] != 0) groups = x.shape[first - 1];
+    }
+  for (int i = 0; i < x.ndim(); ++i)
+    expected[i] = i + 1 == first && groups > 1 ? size / plane : i < first ? 0 : expected[i] / plane;
+  for (const View& parameter : parameters)
+    fits = fits && (!parameter || has_strides(parameter, expected)), vectorized &= is_aligned(parameter.data, 16);
+  vectorized = vectorized && (plane == 1 || plane % width == 0);
+  int64_t threads = ceil_div(size, vectorized ? vectors * width : singles);
+  const bool twice = threads > 512 && x.dtype != DType::f64;  // a float64 element takes two registers
+  if (twice) threads = ceil_div(threads, int64_t{2});
   if (!fits || threads > 512) return false;
   plan.algorithm = NormAlgorithm::rows;
-  plan.rows = {u32(x.numel() / size), u32(size)};
-  plan.rows.vectorized = vectorized;
-  plan.rows.threads = std::max(std::bit_ceil(u32(threads)), 32u);
-  plan.rows.teams = plan.rows.threads == 32 ? kThreads / 32 : 1;
-  plan.rows.blocks = ceil_div(plan.rows.rows, plan.rows.teams);
+  RowTiling& rows = plan.rows;
+  rows.rows = u32(x.numel() / size), rows.size = u32(size), rows.vectorized = vectorized, rows.twice = twice;
+  rows.groups = Divisor(groups), rows.plane = Divisor(plane);
+  rows.threads = std::max(std::bit_ceil(u32(threads)), 32u);
+  rows.teams = rows.threads == 32 ? kThreads / 32 : 1;
+  rows.blocks = ceil_div(rows.rows, rows.teams);
   return true;
 }
 
@@ -134,8 +148,10 @@ bool plan_channels(NormPlan& plan, uint32_t axes, std::initializer_list<View> im
 
 }  // namespace
 
-bool is_dense(const View& x) {
-  return is_contiguous(x) || (x.ndim() == 4 && has_strides(x, channels_last_strides(x.shape)));
+bool has_strides(const StridedLayout& view, const Strides& expected) {
+  for (int i = 0; i < view.ndim(); ++i)
+    if (view.shape[i] != 1 && view.strides[i] != expected[i]) return false;
+  return true;
 }
 
 const char* NormPlan::name() const {
@@ -168,15 +184,19 @@ NormPlan select(const NormalizeBackwardArgs& p, const DeviceProperties& device) 
   if (!fits || (p.dweight && p.dbias && !(p.dweight.shape == p.dbias.shape))) return plan;
   const bool needs_sums = dx.data && !p.fixed_statistics;
   const auto vectors = static_cast<int64_t>(size_of(x.dtype)) / 2;
-  if (needs_sums && !p.y && (!parameter || parameter.shape == reduced_shape(x.shape, other_axes(x, p.axes), true)) &&
-      plan_rows(plan, p.axes, {x, dy, dx}, {p.weight}, vectors, 4)) {
+  View broadcast = parameter;  // to the shape of x
+  for (int i = 0; i < broadcast.ndim(); ++i)
+    if (parameter.shape[i] == 1) broadcast.strides[i] = 0;
+  if (needs_sums && !p.y && plan_rows(plan, p.axes, {x, dy, dx}, {p.weight, broadcast}, vectors, 4)) {
     // A team is the threads that share a row. Launches as many blocks as the device runs at once, assuming 1,024
     // threads per multiprocessor, but gives each block at least two rows: a later kernel adds the column sums of all
-    // teams, so fewer teams leave it less work.
+    // teams, so fewer teams leave it less work. All rows of a team have the same parameters.
     RowTiling& rows = plan.rows;
     const int64_t in_flight = int64_t{1024} * device.multiprocessors / rows.threads;
     const int64_t wanted = rows.teams > 1 ? rows.rows : rows.rows / 2;
     rows.blocks = u32(ceil_div(std::clamp<int64_t>(wanted, 1, in_flight), rows.teams));
+    const uint32_t together = rows.groups.divisor / std::gcd(rows.groups.divisor, rows.teams);
+    rows.blocks = ceil_div(rows.blocks, together) * together;
     if (parameter) plan.workspace_bytes = pair_bytes(x) * rows.blocks * rows.teams * rows.size;
     return plan;
   }

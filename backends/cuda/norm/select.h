@@ -13,7 +13,7 @@ namespace gradus::cuda_detail {
 
 enum class NormAlgorithm : uint8_t {
   composite,  ///< no fused kernel: the default body of Backend
-  rows,       ///< normalize_rows.cu: contiguous rows; a team of threads keeps a row in registers
+  rows,       ///< normalize_rows.cu: layer, group and instance norm; a team of threads keeps a row in registers
   channels,   ///< normalize_channels*.cu: batch norm of dense images; channels in registers, or divided into splits
 };
 
@@ -21,6 +21,10 @@ enum class NormAlgorithm : uint8_t {
 struct RowTiling {
   uint32_t rows = 0, size = 0, threads = 0, teams = 1, blocks = 0;
   bool vectorized = false;  ///< 16 bytes at a time instead of single elements
+  bool twice = false;       ///< a thread keeps twice as many elements as usual
+  /// Element i of row r has the parameter (r mod groups, i / plane), of `size` / plane for each of the groups: (1, 1)
+  /// in layer norm, (groups, height x width) in group norm.
+  Divisor groups, plane;
 };
 
 /// Threads of a block of the kernels for channels.
@@ -63,9 +67,8 @@ struct NormPlan {
 NormPlan select(const NormalizeArgs& problem, const DeviceProperties& device);
 NormPlan select(const NormalizeBackwardArgs& problem, const DeviceProperties& device);
 
-/// Returns true for dense NCHW and NHWC images, and for contiguous views. Of the other views, the kernels accept only
-/// slices of the channels of NHWC images.
-bool is_dense(const View& x);
+/// Returns true if the view has these strides along all axes longer than 1.
+bool has_strides(const StridedLayout& view, const Strides& expected);
 
 /// Softmax of rows, or its gradient.
 struct SoftmaxProblem {

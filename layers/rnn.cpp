@@ -151,8 +151,12 @@ RecurrentState CellBase::step(RecurrentCell cell, RNNNonlinearity nonlinearity, 
                    Loc{});
   state.hidden = checked_state(x, state.hidden);
   if (cell == RecurrentCell::lstm) state.cell = checked_state(x, state.cell);
-  return recurrent_step(with_nonlinearity(cell, nonlinearity), linear(x, weight_ih, bias_ih), state,
-                        {weight_ih, weight_hh, bias_ih, bias_hh, {}});
+  const bool batched = x.dim() == 2;
+  const auto in_batch = [&](const Tensor& rows) { return batched || !rows.defined() ? rows : rows.unsqueeze(0); };
+  state = {in_batch(state.hidden), in_batch(state.cell)};
+  recurrent_sequence(with_nonlinearity(cell, nonlinearity), in_batch(x).unsqueeze(0), state,
+                     {weight_ih, weight_hh, bias_ih, bias_hh, {}}, false, Loc{}, op.name());
+  return batched ? state : RecurrentState{state.hidden[0], state.cell.defined() ? state.cell[0] : Tensor()};
 }
 
 }  // namespace detail

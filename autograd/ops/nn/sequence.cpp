@@ -351,11 +351,11 @@ RecurrentState recurrent_step(RecurrentCell kind, const Tensor& from_input, cons
 }
 
 Tensor recurrent_sequence(RecurrentCell cell, const Tensor& x, RecurrentState& state, const RecurrentWeights& weights,
-                          bool reverse, Loc where) {
+                          bool reverse, Loc where, const char* name) {
   const auto& [w_ih, w_hh, b_ih, b_hh, w_hr] = weights;
   const auto& [h0, c0] = std::as_const(state);
   const bool is_lstm = cell == RecurrentCell::lstm;
-  OpScope op(is_lstm ? "lstm" : cell == RecurrentCell::gru ? "gru" : "rnn", where);
+  OpScope op(name ? name : is_lstm ? "lstm" : cell == RecurrentCell::gru ? "gru" : "rnn", where);
   GRADUS_CHECK(x.dim() == 3 && x.size(0) > 0, ShapeError, "x must be (L, N, I) with steps, got shape ", x.sizes());
   const int64_t count = gates_of(cell);
   GRADUS_CHECK(w_ih.dim() == 2 && w_ih.size(0) % count == 0 && w_ih.size(1) == x.size(2), ShapeError, "w_ih must be (",

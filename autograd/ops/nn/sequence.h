@@ -46,8 +46,9 @@ struct RecurrentState {
 RecurrentState recurrent_step(RecurrentCell cell, const Tensor& from_input, const RecurrentState& state,
                               const RecurrentWeights& weights);
 /// Runs a recurrent layer in one direction over x (L, N, I), from the last step to the first if `reverse`. Returns the
-/// hidden states (L, N, P), and replaces `state` by the last state.
+/// hidden states (L, N, P), and replaces `state` by the last state. Errors and rules of autocast use `name`; without
+/// one, it is that of the layer: "lstm", "gru" or "rnn".
 Tensor recurrent_sequence(RecurrentCell cell, const Tensor& x, RecurrentState& state, const RecurrentWeights& weights,
-                          bool reverse = false, Loc where = Loc::current());
+                          bool reverse = false, Loc where = Loc::current(), const char* name = nullptr);
 
 }  // namespace gradus

@@ -94,6 +94,7 @@ __global__ void __launch_bounds__(kThreads)
     scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
                    const int32_t* numbers, const Vec<T, kVec>* x, Vec<T, kVec>* y) {
   using A = compute_t<T>;
+  constexpr uint32_t kAtOnce = 4;
   const uint64_t threads = uint64_t{items} * inner.numel;
   for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
     const uint32_t first = u32(i / inner.numel), element = u32(i % inner.numel);
@@ -105,12 +106,25 @@ __global__ void __launch_bounds__(kThreads)
     Vec<T, kVec> value = to;
     A result[kVec];
     for (int n = 0; n < kVec; ++n) result[n] = static_cast<A>(value.value[n]);
-    for (uint32_t k = first; k < items && places[k] == place; ++k) {
-      value = x[x_items.offset(u32(numbers[k])) + within[0]];
-      for (int n = 0; n < kVec; ++n) {
-        const A term = static_cast<A>(value.value[n]);
-        result[n] = kAccumulate ? wrapping_sum<A>(result[n], term) : term;
+    // Loads kAtOnce items at once. Instead of those of other places, it loads the first item again.
+    for (uint32_t k = first, same = kAtOnce; same == kAtOnce; k += kAtOnce) {
+      uint32_t item[kAtOnce];
+      Vec<T, kVec> values[kAtOnce];
+      same = 0;
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) {
+        const uint32_t next = min(k + j, items - 1);
+        const bool is_same = k + j < items && places[next] == place;
+        item[j] = u32(numbers[is_same ? next : first]), same += is_same;
       }
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j) values[j] = x[x_items.offset(item[j]) + within[0]];
+#pragma unroll
+      for (uint32_t j = 0; j < kAtOnce; ++j)
+        for (int n = 0; n < kVec && j < same; ++n) {
+          const A term = static_cast<A>(values[j].value[n]);
+          result[n] = kAccumulate ? wrapping_sum<A>(result[n], term) : term;
+        }
     }
     for (int n = 0; n < kVec; ++n) value.value[n] = static_cast<T>(result[n]);
     store(to.value, value);

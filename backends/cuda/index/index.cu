@@ -88,17 +88,16 @@ struct FindPlace {
 };
 
 // Stores items of x that are sorted by their place in y. `inner` has the offsets in x and y of an item's elements,
-// which are vectors of kVec. A thread processes one element of one item a step.
+// which are vectors of kVec, and `elements` divides by their number. A thread processes one element of one item a step.
 template <bool kAccumulate, class T, int kVec>
 __global__ void __launch_bounds__(kThreads)
-    scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, const uint32_t* places,
-                   const int32_t* numbers, const Vec<T, kVec>* x, Vec<T, kVec>* y) {
+    scatter_kernel(uint32_t items, Geometry<1> x_items, Geometry<1> y_places, Geometry<2> inner, Divisor elements,
+                   const uint32_t* places, const int32_t* numbers, const Vec<T, kVec>* x, Vec<T, kVec>* y) {
   using A = compute_t<T>;
   constexpr uint32_t kAtOnce = 4;
-  const uint64_t threads = uint64_t{items} * inner.numel;
-  for (uint64_t i = thread_index(); i < threads; i += thread_count()) {
-    const uint32_t first = u32(i / inner.numel), element = u32(i % inner.numel);
-    const uint32_t place = places[first];
+  for (uint32_t i = thread_index(); i < items * inner.numel; i += thread_count()) {
+    uint32_t element = i;
+    const uint32_t first = elements.split(element), place = places[first];
     if (place == kNowhere || (first > 0 && places[first - 1] == place)) continue;  // not the first item of its place
     int64_t within[2];
     inner.offsets(element, within);
@@ -160,8 +159,8 @@ void scatter_sorted(View x, int axis, const View& index, MutableView y) {
   const auto run = [&]<class T>() {
     visit_constant<1, 16 / sizeof(T)>(static_cast<int>(vec), [&]<int kVec>() {
       launch(scatter_kernel<kAccumulate, T, kVec>, launch.blocks(count * inner.numel, kThreads), kThreads, u32(count),
-             x_items.geometry(), places.geometry(), inner.geometry(), by_place.keys, by_place.places,
-             x.as<Vec<T, kVec>>(), y.as<Vec<T, kVec>>());
+             x_items.geometry(), places.geometry(), inner.geometry(), Divisor(inner.numel), by_place.keys,
+             by_place.places, x.as<Vec<T, kVec>>(), y.as<Vec<T, kVec>>());
     });
   };
   if constexpr (kAccumulate) visit(y.dtype, run);

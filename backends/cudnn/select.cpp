@@ -47,7 +47,7 @@ enum LibraryPart {
   kSparseCalls,
   kLargeFilterMultiplyAdds,  // for dense filters of more than 9 taps
   kNarrowTaps,               // bytes of all taps of all positions, if there are fewer than 8 channels
-  kDepth,                    // length of the sums of the product
+  kDepth,                    // length of the sums of the product, see steps_of()
   kBytes,                    // bytes of the operands and the result
   kConvertedBytes,           // bytes of operands in a layout that the engines do not read
   kPaddedBytes,              // bytes of operands whose channels are padded for tensor cores
@@ -113,6 +113,15 @@ FftWork fft_work(const ConvProblem& p) {
   return is_chosen ? work : FftWork{};
 }
 
+/// The length of the sums that a block computes. The sums of wgrad have a term for each output and are divided among
+/// blocks: the longer they are, into the more parts, so that a block's sums have a limit.
+double steps_of(const ConvProblem& p, double depth) {
+  constexpr double kLimit = 100;
+  if (!p.is_wgrad()) return depth;
+  const double steps = depth / number(p.device.multiprocessors);
+  return steps * kLimit / (steps + kLimit);
+}
+
 /// The work of an engine. kApart: bias and ReLU are computed by separate kernels.
 template <bool kApart>
 KernelWork work_of(const ConvProblem& p) {
@@ -168,7 +177,7 @@ KernelWork work_of(const ConvProblem& p) {
     if (const int64_t least = std::min(p.filters(), p.channels()); least < 8)
       work[kNarrowTaps] = product({outputs, least, taps}) * element;
     if (is_padded) work[kPaddedBytes] = bytes, work[kPaddings] = 1;
-    if (!multiplies_planes) work[kDepth] = number(p.is_wgrad() ? ceil_div(outputs, SMs) : depth);
+    if (!multiplies_planes) work[kDepth] = steps_of(p, number(depth));
   }
   const int64_t apart = kApart ? (p.bias ? 1 : 0) + (p.relu ? 1 : 0) : 0;
   work[kKernels] = number(1 + apart);

@@ -161,7 +161,7 @@ struct Choice {
 // distances from the times is less.
 void lower_regret(std::vector<Row>& rows, std::vector<Choice>& choices) {
   constexpr int kChanges = 10000;  // of each row
-  constexpr double kDistance = 2;
+  constexpr double kDistance = 6;
   Random random(3);
   for (Choice& each : choices) each.cost = each.cost_with(rows);
   const auto uniform = [&] { return static_cast<double>(random() >> 11) * 0x1p-53; };

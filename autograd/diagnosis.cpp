@@ -212,8 +212,8 @@ int64_t saved_bytes(const Tensor& root) {
   return bytes;
 }
 
-std::vector<Tensor> leaves_behind(const Tensor& root) {
-  std::vector<Tensor> leaves;
+TensorList leaves_behind(const Tensor& root) {
+  TensorList leaves;
   for (const Ref<Node>& node : nodes_behind(root))
     if (node->is_accumulator()) leaves.push_back(static_cast<const AccumulateGrad&>(*node).leaf());
   return leaves;

@@ -35,6 +35,6 @@ std::string graph_to_dot(const Tensor& root);
 /// Total size in bytes of the distinct storages that the graph of `root` keeps alive for backward.
 int64_t saved_bytes(const Tensor& root);
 /// The leaves in the graph of `root` that require gradients, each once.
-std::vector<Tensor> leaves_behind(const Tensor& root);
+TensorList leaves_behind(const Tensor& root);
 
 }  // namespace gradus::autograd

@@ -236,14 +236,14 @@ Tensor Tensor::logsumexp(IntArrayRef dim, bool keepdim, Loc where) const {
   return gradus::logsumexp(*this, dim, keepdim, where);
 }
 
-std::tuple<Tensor, Tensor> Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
+TensorPair Tensor::topk(int64_t k, int64_t dim, bool largest, bool sorted, Loc where) const {
   return gradus::topk(*this, k, dim, largest, sorted, where);
 }
-std::tuple<Tensor, Tensor> Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim, Loc where) const {
+TensorPair Tensor::kthvalue(int64_t k, int64_t dim, bool keepdim, Loc where) const {
   return gradus::kthvalue(*this, k, dim, keepdim, where);
 }
 Tensor Tensor::median(Loc where) const { return gradus::median(*this, where); }
-std::tuple<Tensor, Tensor> Tensor::median(int64_t dim, bool keepdim, Loc where) const {
+TensorPair Tensor::median(int64_t dim, bool keepdim, Loc where) const {
   return gradus::median(*this, dim, keepdim, where);
 }
 

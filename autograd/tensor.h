@@ -70,6 +70,8 @@ inline TensorOptions layout(TensorLayout layout) { return TensorOptions().layout
 inline TensorOptions requires_grad(bool wanted = true) { return TensorOptions().requires_grad(wanted); }
 
 using TensorList = std::vector<Tensor>;
+/// The result of an operator that gives two tensors.
+using TensorPair = std::tuple<Tensor, Tensor>;
 /// The tensor arguments of an operator, in order.
 using TensorPointers = std::span<const Tensor* const>;
 
@@ -289,12 +291,12 @@ class Tensor {
   Tensor mT(Loc where = Loc::current()) const { return transpose(-2, -1, where); }
   /// Views of consecutive parts along `dim`: of equal size (the last may be smaller), of given sizes, or a given number
   /// of parts.
-  std::vector<Tensor> split(int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) const;
-  std::vector<Tensor> split(const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
-  std::vector<Tensor> split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim = 0,
-                                       Loc where = Loc::current()) const;
-  std::vector<Tensor> chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
-  std::vector<Tensor> unbind(int64_t dim = 0, Loc where = Loc::current()) const;
+  TensorList split(int64_t split_size, int64_t dim = 0, Loc where = Loc::current()) const;
+  TensorList split(const std::vector<int64_t>& split_sizes, int64_t dim = 0, Loc where = Loc::current()) const;
+  TensorList split_with_sizes(const std::vector<int64_t>& split_sizes, int64_t dim = 0,
+                              Loc where = Loc::current()) const;
+  TensorList chunk(int64_t chunks, int64_t dim = 0, Loc where = Loc::current()) const;
+  TensorList unbind(int64_t dim = 0, Loc where = Loc::current()) const;
   /// These methods return copies.
   Tensor repeat(IntArrayRef repeats, Loc where = Loc::current()) const;
   Tensor tile(IntArrayRef repeats, Loc where = Loc::current()) const;
@@ -469,8 +471,8 @@ class Tensor {
   Tensor mean(IntArrayRef dim, bool keepdim = false, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor max(Loc where = Loc::current()) const;
   Tensor min(Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  TensorPair max(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  TensorPair min(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
   /// The element-wise maximum and minimum of two tensors.
   Tensor max(const Tensor& other, Loc where = Loc::current()) const { return maximum({other, where}); }
   Tensor min(const Tensor& other, Loc where = Loc::current()) const { return minimum({other, where}); }
@@ -500,21 +502,19 @@ class Tensor {
   Tensor cumprod(int64_t dim, std::optional<DType> dtype = {}, Loc where = Loc::current()) const;
   Tensor count_nonzero(IntArrayRef dim = {}, Loc where = Loc::current()) const;
   Tensor median(Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
+  TensorPair median(int64_t dim, bool keepdim = false, Loc where = Loc::current()) const;
+  TensorPair sort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
   Tensor argsort(int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const;
   /// Accepts LibTorch's `stable` and ignores it, because all sorts are stable.
-  std::tuple<Tensor, Tensor> sort(Flag auto, int64_t dim = -1, bool descending = false,
-                                  Loc where = Loc::current()) const {
+  TensorPair sort(Flag auto, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const {
     return sort(dim, descending, where);
   }
   Tensor argsort(Flag auto, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) const {
     return argsort(dim, descending, where);
   }
-  std::tuple<Tensor, Tensor> kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false,
-                                      Loc where = Loc::current()) const;
-  std::tuple<Tensor, Tensor> topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
-                                  Loc where = Loc::current()) const;
+  TensorPair kthvalue(int64_t k, int64_t dim = -1, bool keepdim = false, Loc where = Loc::current()) const;
+  TensorPair topk(int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
+                  Loc where = Loc::current()) const;
   Tensor multinomial(int64_t num_samples, bool replacement = false, Loc where = Loc::current()) const;
   Tensor bmm(const Tensor& other, Loc where = Loc::current()) const;
   Tensor mv(const Tensor& vector, Loc where = Loc::current()) const;

@@ -166,8 +166,7 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
   /// x (N, …)
   explicit TensorDataset(Tensor x) requires(!kHasTarget) : data_(std::move(x)) { check(data_); }
   /// Takes the samples as separate tensors of the same shape, as in LibTorch.
-  explicit TensorDataset(const std::vector<Tensor>& rows) requires(!kHasTarget)
-      : data_(transforms::detail::stack(rows)) {}
+  explicit TensorDataset(const TensorList& rows) requires(!kHasTarget) : data_(transforms::detail::stack(rows)) {}
   /// inputs (N, …) and targets (N, …)
   TensorDataset(Tensor inputs, Tensor targets) requires(kHasTarget)
       : data_(std::move(inputs)), target_(std::move(targets)) {
@@ -196,7 +195,7 @@ class TensorDataset : public Dataset<TensorDataset<Target>, Example<Tensor, Targ
 };
 
 TensorDataset(Tensor)->TensorDataset<example::NoTarget>;
-TensorDataset(std::vector<Tensor>)->TensorDataset<example::NoTarget>;
+TensorDataset(TensorList)->TensorDataset<example::NoTarget>;
 TensorDataset(Tensor, Tensor)->TensorDataset<Tensor>;
 
 }  // namespace gradus::data::datasets

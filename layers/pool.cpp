@@ -7,8 +7,7 @@
 
 namespace gradus::nn::functional {
 
-std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options,
-                                                            Loc where) {
+TensorPair adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options, Loc where) {
   const OpContext context("adaptive_max_pool2d_with_indices", where);
   GRADUS_CHECK((x.dim() == 3 || x.dim() == 4) && x.numel() > 0, ShapeError,
                "takes images (N, C, H, W) or (C, H, W), got shape ", x.sizes());
@@ -30,8 +29,7 @@ std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, con
   return {stack(maxima, -1).reshape(sizes), stack(indices, -1).reshape(sizes)};
 }
 
-std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options,
-                                                            Loc where) {
+TensorPair adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options, Loc where) {
   const auto [maxima, indices] =
       adaptive_max_pool2d_with_indices(x.unsqueeze(-2), OutputSize(1, options.output_size()), where);
   return {maxima.squeeze(-2), indices.squeeze(-2)};

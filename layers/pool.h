@@ -83,8 +83,8 @@ inline Tensor max_pool1d(const Tensor& x, const MaxPool1dFuncOptions& options, L
   return gradus::max_pool1d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
                             options.ceil_mode(), where);
 }
-inline std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, const MaxPool1dFuncOptions& options,
-                                                          Loc where = Loc::current()) {
+inline TensorPair max_pool1d_with_indices(const Tensor& x, const MaxPool1dFuncOptions& options,
+                                          Loc where = Loc::current()) {
   return gradus::max_pool1d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
                                          options.dilation(), options.ceil_mode(), where);
 }
@@ -93,8 +93,8 @@ inline Tensor max_pool2d(const Tensor& x, const MaxPool2dFuncOptions& options, L
   return gradus::max_pool2d(x, options.kernel_size(), options.stride(), options.padding(), options.dilation(),
                             options.ceil_mode(), where);
 }
-inline std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, const MaxPool2dFuncOptions& options,
-                                                          Loc where = Loc::current()) {
+inline TensorPair max_pool2d_with_indices(const Tensor& x, const MaxPool2dFuncOptions& options,
+                                          Loc where = Loc::current()) {
   return gradus::max_pool2d_with_indices(x, options.kernel_size(), options.stride(), options.padding(),
                                          options.dilation(), options.ceil_mode(), where);
 }
@@ -129,10 +129,10 @@ inline Tensor adaptive_max_pool2d(const Tensor& x, const AdaptiveMaxPool2dFuncOp
   return gradus::adaptive_max_pool2d(x, options.output_size(), where);
 }
 /// Processes one window after another, so it is slow for many windows.
-std::tuple<Tensor, Tensor> adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options,
-                                                            Loc where = Loc::current());
-std::tuple<Tensor, Tensor> adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options,
-                                                            Loc where = Loc::current());
+TensorPair adaptive_max_pool2d_with_indices(const Tensor& x, const AdaptiveMaxPool2dOptions& options,
+                                            Loc where = Loc::current());
+TensorPair adaptive_max_pool1d_with_indices(const Tensor& x, const AdaptiveMaxPool1dOptions& options,
+                                            Loc where = Loc::current());
 
 }  // namespace functional
 
@@ -145,7 +145,7 @@ namespace detail {
 template <class Derived, auto kFunction, auto kWithIndices>
 struct MaxPoolLayer : FunctionLayer<Derived, kFunction> {
   using FunctionLayer<Derived, kFunction>::FunctionLayer;
-  std::tuple<Tensor, Tensor> forward_with_indices(const Tensor& x) {
+  TensorPair forward_with_indices(const Tensor& x) {
     const auto frame = this->enter();
     return kWithIndices(x, this->options, Loc{});
   }

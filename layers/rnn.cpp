@@ -22,7 +22,7 @@ RecurrentCell with_nonlinearity(RecurrentCell cell, RNNNonlinearity nonlinearity
   return cell == RecurrentCell::rnn_tanh && nonlinearity == kReLU ? RecurrentCell::rnn_relu : cell;
 }
 
-void fill_uniform(const std::vector<Tensor>& parameters, int64_t hidden_size) {
+void fill_uniform(const TensorList& parameters, int64_t hidden_size) {
   const double bound = hidden_size > 0 ? 1 / std::sqrt(static_cast<double>(hidden_size)) : 0;
   for (const Tensor& parameter : parameters) init::uniform_(parameter, -bound, bound);
 }
@@ -163,27 +163,25 @@ RecurrentState CellBase::step(RecurrentCell cell, RNNNonlinearity nonlinearity, 
 
 // ---- Over sequences ----
 
-std::tuple<Tensor, std::tuple<Tensor, Tensor>> LSTMImpl::forward(
-    const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0) {
+std::tuple<Tensor, TensorPair> LSTMImpl::forward(const Tensor& x, const std::optional<TensorPair>& h0_c0) {
   const auto frame = enter();
-  const auto [h0, c0] = h0_c0.value_or(std::tuple<Tensor, Tensor>());
+  const auto [h0, c0] = h0_c0.value_or(TensorPair());
   const auto [output, state] = run(x, {h0, c0});
   return {output, {state.hidden, state.cell}};
 }
 
 // ---- One step ----
 
-std::tuple<Tensor, Tensor> LSTMCellImpl::forward(const Tensor& x,
-                                                 const std::optional<std::tuple<Tensor, Tensor>>& hx_cx) {
+TensorPair LSTMCellImpl::forward(const Tensor& x, const std::optional<TensorPair>& hx_cx) {
   const auto frame = enter();
-  const auto [hx, cx] = hx_cx.value_or(std::tuple<Tensor, Tensor>());
+  const auto [hx, cx] = hx_cx.value_or(TensorPair());
   const RecurrentState next = step(RecurrentCell::lstm, kTanh, x, {hx, cx});
   return {next.hidden, next.cell};
 }
 
 // ---- pad_sequence ----
 
-Tensor utils::rnn::pad_sequence(const std::vector<Tensor>& sequences, bool batch_first, double padding_value) {
+Tensor utils::rnn::pad_sequence(const TensorList& sequences, bool batch_first, double padding_value) {
   GRADUS_CHECK(!sequences.empty(), ValueError, "pad_sequence got no sequences");
   const int64_t longest = std::ranges::max(sequences, {}, [](const Tensor& x) { return x.size(0); }).size(0);
   TensorList padded;

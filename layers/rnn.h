@@ -93,7 +93,7 @@ class RecurrentBase : public Module {
   /// Does nothing. LibTorch packs the weights for cuDNN here.
   void flatten_parameters() {}
   /// All weights, one layer after another.
-  std::vector<Tensor> all_weights() const { return parameters(false); }
+  TensorList all_weights() const { return parameters(false); }
 
   /// The options of the layer. In an RNN or a GRU, options that only an LSTM has, such as proj_size, have their
   /// defaults.
@@ -126,7 +126,7 @@ struct CellLayer : Layer<Derived, Options, Base> {
 template <class Derived, class Options, RecurrentCell kCell>
 struct HiddenStateLayer : CellLayer<Derived, Options, RecurrentBase, kCell> {
   using CellLayer<Derived, Options, RecurrentBase, kCell>::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x, const Tensor& h0 = {}) {
+  TensorPair forward(const Tensor& x, const Tensor& h0 = {}) {
     const auto frame = this->enter();
     auto [output, state] = this->run(x, {h0, {}});
     return {output, state.hidden};
@@ -144,8 +144,7 @@ GRADUS_LAYER(RNN, HiddenStateLayer, RNNOptions, RecurrentCell::rnn_tanh);
 /// proj_size, h0 and output have that size instead of hidden_size.
 struct LSTMImpl : detail::CellLayer<LSTMImpl, LSTMOptions, detail::RecurrentBase, RecurrentCell::lstm> {
   using CellLayer::CellLayer;
-  std::tuple<Tensor, std::tuple<Tensor, Tensor>> forward(
-      const Tensor& x, const std::optional<std::tuple<Tensor, Tensor>>& h0_c0 = std::nullopt);
+  std::tuple<Tensor, TensorPair> forward(const Tensor& x, const std::optional<TensorPair>& h0_c0 = std::nullopt);
 };
 GRADUS_MODULE(LSTM);
 
@@ -207,8 +206,7 @@ GRADUS_LAYER(RNNCell, HiddenStateCell, RNNCellOptions, RecurrentCell::rnn_tanh);
 /// Like RNNCell, with states (hx, cx). Returns the next (hidden state, cell state).
 struct LSTMCellImpl : detail::CellLayer<LSTMCellImpl, LSTMCellOptions, detail::CellBase, RecurrentCell::lstm> {
   using CellLayer::CellLayer;
-  std::tuple<Tensor, Tensor> forward(const Tensor& x,
-                                     const std::optional<std::tuple<Tensor, Tensor>>& hx_cx = std::nullopt);
+  TensorPair forward(const Tensor& x, const std::optional<TensorPair>& hx_cx = std::nullopt);
 };
 GRADUS_MODULE(LSTMCell);
 
@@ -218,7 +216,7 @@ GRADUS_LAYER(GRUCell, HiddenStateCell, GRUCellOptions, RecurrentCell::gru);
 namespace utils::rnn {
 /// Combines sequences (L_i, …) to one tensor (longest L, N, …), or (N, longest L, …) with batch_first. Shorter
 /// sequences are extended by padding_value.
-Tensor pad_sequence(const std::vector<Tensor>& sequences, bool batch_first = false, double padding_value = 0);
+Tensor pad_sequence(const TensorList& sequences, bool batch_first = false, double padding_value = 0);
 }  // namespace utils::rnn
 
 }  // namespace gradus::nn

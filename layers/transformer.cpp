@@ -80,9 +80,9 @@ Tensor MultiheadAttentionImpl::combined_mask(const Tensor& attn_mask, const Tens
   return combined.defined() && more > 0 ? pad(combined, {0, more}) : combined;
 }
 
-std::tuple<Tensor, Tensor> MultiheadAttentionImpl::forward(const Tensor& query, const Tensor& key, const Tensor& value,
-                                                           const Tensor& key_padding_mask, bool need_weights,
-                                                           const Tensor& attn_mask, bool average_attn_weights) {
+TensorPair MultiheadAttentionImpl::forward(const Tensor& query, const Tensor& key, const Tensor& value,
+                                           const Tensor& key_padding_mask, bool need_weights, const Tensor& attn_mask,
+                                           bool average_attn_weights) {
   const auto frame = enter();
   const OpContext context("multi_head_attention");
   GRADUS_CHECK((query.dim() == 2 || query.dim() == 3) && key.dim() == query.dim() && value.dim() == query.dim(),

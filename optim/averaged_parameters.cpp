@@ -87,7 +87,7 @@ void AveragedParameters::load_state_dict(const StateDict& state) {
   int64_t updates = 0;
   NumberReader numbers(reader);
   numbers("updates", updates);
-  std::vector<Tensor> sources;
+  TensorList sources;
   for (const Entry& entry : entries_) {
     sources.push_back(reader.get("average." + entry.name));
     GRADUS_CHECK(sources.back().sizes() == entry.tensor.sizes(), ShapeError, "'average.", entry.name, "' has shape ",

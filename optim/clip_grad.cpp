@@ -18,8 +18,8 @@ Array reduce_powers(const Array& x, double p) {
   return ops::sum(p == 1 ? size : ops::binary_scalar(BinaryOp::pow, size, p), all);
 }
 
-std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
-  std::vector<Tensor> gradients;
+TensorList gradients_of(const TensorList& parameters) {
+  TensorList gradients;
   for (const Tensor& parameter : parameters) {
     GRADUS_CHECK(parameter.defined(), ValueError, "a parameter is undefined");
     if (parameter.grad().defined()) gradients.push_back(parameter.grad());
@@ -29,7 +29,7 @@ std::vector<Tensor> gradients_of(const std::vector<Tensor>& parameters) {
 
 }  // namespace
 
-Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
+Tensor get_total_norm(const TensorList& tensors, double norm_type) {
   GRADUS_CHECK(norm_type > 0, ValueError, "norm_type must be positive or infinity, got ", norm_type);
   DType dtype = DType::f32;
   std::vector<Array> arrays;
@@ -51,7 +51,7 @@ Tensor get_total_norm(const std::vector<Tensor>& tensors, double norm_type) {
   return Tensor(total);
 }
 
-void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_norm, const Tensor& total_norm) {
+void clip_grads_with_norm_(const TensorList& parameters, double max_norm, const Tensor& total_norm) {
   const OpContext context("clip_grads_with_norm_");
   GRADUS_CHECK(max_norm >= 0, ValueError, "max_norm must not be negative, got ", max_norm);
   GRADUS_CHECK(total_norm.defined() && total_norm.numel() == 1, ShapeError, "total_norm must be a single number");
@@ -67,15 +67,14 @@ void clip_grads_with_norm_(const std::vector<Tensor>& parameters, double max_nor
   }
 }
 
-Tensor clip_grad_norm_on_device_(const std::vector<Tensor>& parameters, double max_norm, double norm_type) {
+Tensor clip_grad_norm_on_device_(const TensorList& parameters, double max_norm, double norm_type) {
   const OpContext context("clip_grad_norm_");
   const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
   clip_grads_with_norm_(parameters, max_norm, norm);
   return norm;
 }
 
-double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, double norm_type,
-                       bool error_if_nonfinite) {
+double clip_grad_norm_(const TensorList& parameters, double max_norm, double norm_type, bool error_if_nonfinite) {
   const OpContext context("clip_grad_norm_");
   const Tensor norm = get_total_norm(gradients_of(parameters), norm_type);
   const double known = norm.item<double>();
@@ -86,10 +85,10 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, d
 }
 
 double clip_grad_norm_(const Tensor& parameter, double max_norm, double norm_type, bool error_if_nonfinite) {
-  return clip_grad_norm_(std::vector<Tensor>{parameter}, max_norm, norm_type, error_if_nonfinite);
+  return clip_grad_norm_(TensorList{parameter}, max_norm, norm_type, error_if_nonfinite);
 }
 
-void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) {
+void clip_grad_value_(const TensorList& parameters, double clip_value) {
   const OpContext context("clip_grad_value_");
   GRADUS_CHECK(clip_value >= 0, ValueError, "clip_value must not be negative, got ", clip_value);
   for (const Tensor& gradient : gradients_of(parameters))
@@ -97,7 +96,7 @@ void clip_grad_value_(const std::vector<Tensor>& parameters, double clip_value) 
 }
 
 void clip_grad_value_(const Tensor& parameter, double clip_value) {
-  clip_grad_value_(std::vector<Tensor>{parameter}, clip_value);
+  clip_grad_value_(TensorList{parameter}, clip_value);
 }
 
 }  // namespace gradus::nn::utils

@@ -47,7 +47,7 @@ LBFGS::LBFGS(ParamGroups groups, LBFGSOptions defaults)
     : Optimizer(std::move(groups), std::make_unique<LBFGSOptions>(std::move(defaults))) {
   GRADUS_CHECK(param_groups().size() == 1, ValueError, "LBFGS takes one parameter group, got ", param_groups().size());
 }
-LBFGS::LBFGS(std::vector<Tensor> params, LBFGSOptions defaults)
+LBFGS::LBFGS(TensorList params, LBFGSOptions defaults)
     : LBFGS(ParamGroups{OptimizerParamGroup(std::move(params))}, std::move(defaults)) {}
 
 Tensor LBFGS::flat_gradient() const {
@@ -176,8 +176,8 @@ Tensor LBFGS::step(LossClosure closure) {
     if (slope > -options.tolerance_change()) break;
 
     if (options.line_search_fn()) {
-      const std::vector<Tensor> all = parameters();
-      std::vector<Tensor> before;
+      const TensorList all = parameters();
+      TensorList before;
       for (const Tensor& parameter : all) before.push_back(parameter.clone());
       const auto at = [&](double distance) {
         move(distance, direction_);

@@ -31,7 +31,7 @@ void take_scaling(const std::vector<Array>& scaling, const Array& block) {
 
 }  // namespace
 
-OptimizerParamGroup::OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options)
+OptimizerParamGroup::OptimizerParamGroup(TensorList params, std::unique_ptr<OptimizerOptions> options)
     : params_(std::move(params)), options_(std::move(options)) {}
 OptimizerParamGroup::OptimizerParamGroup(const OptimizerParamGroup& other)
     : params_(other.params_), options_(other.options_ ? other.options_->clone() : nullptr),
@@ -54,7 +54,7 @@ void Optimizer::zero_grad(bool set_to_none) {
 }
 
 void Optimizer::add_param_group(OptimizerParamGroup group) {
-  std::vector<Tensor> known = parameters();
+  TensorList known = parameters();
   for (size_t i = 0; i < group.params().size(); ++i) {
     const Tensor& parameter = group.params()[i];
     GRADUS_CHECK(parameter.defined(), ValueError, "parameter ", i, " of the group is undefined");
@@ -117,7 +117,7 @@ void Optimizer::step_groups(const std::vector<Array>* scaling) {
   GRADUS_CHECK(has_rule(), ValueError, "this optimizer has no rule: it has to override step()");
   const EventScope event("optimizer_step");
   for (size_t group = 0; group < groups_.size(); ++group) {
-    const std::vector<Tensor>& parameters = groups_[group].params();
+    const TensorList& parameters = groups_[group].params();
     OptimizerState::Members with_gradient;
     for (size_t i = 0; i < parameters.size(); ++i)
       if (amp::detail::gradient_for_step(parameters[i]).defined()) with_gradient.push_back(i);
@@ -127,7 +127,7 @@ void Optimizer::step_groups(const std::vector<Array>* scaling) {
 }
 
 void Optimizer::step_cohort(Cohort& cohort, const std::vector<size_t>& members, const std::vector<Array>* scaling) {
-  const std::vector<Tensor>& parameters = groups_[cohort.group].params();
+  const TensorList& parameters = groups_[cohort.group].params();
   const OptimizerOptions& options = options_of(cohort.group);
   const OptimizerRule rule = options.rule();
   const rules::StateNames names = rule.state_names();
@@ -163,8 +163,8 @@ void Optimizer::upload_learning_rates() {
   for (Cohort& cohort : state_->cohorts) cohort.upload(groups_[cohort.group].options().get_lr());
 }
 
-std::vector<Tensor> Optimizer::parameters() const {
-  std::vector<Tensor> all;
+TensorList Optimizer::parameters() const {
+  TensorList all;
   for (const auto& group : groups_) all.insert(all.end(), group.params().begin(), group.params().end());
   return all;
 }

@@ -36,7 +36,7 @@ struct OptimizerState;
 class OptimizerParamGroup {
  public:
   // NOLINTNEXTLINE(google-explicit-constructor)
-  OptimizerParamGroup(std::vector<Tensor> params, std::unique_ptr<OptimizerOptions> options = nullptr);
+  OptimizerParamGroup(TensorList params, std::unique_ptr<OptimizerOptions> options = nullptr);
   OptimizerParamGroup(const OptimizerParamGroup& other);
   OptimizerParamGroup(OptimizerParamGroup&&) noexcept = default;
   OptimizerParamGroup& operator=(OptimizerParamGroup&&) noexcept = default;
@@ -49,11 +49,11 @@ class OptimizerParamGroup {
   /// The learning rate from which schedules start: the group's rate when its first schedule was constructed.
   double initial_lr();
   void set_initial_lr(double lr) { initial_lr_ = lr; }
-  std::vector<Tensor>& params() { return params_; }
-  const std::vector<Tensor>& params() const { return params_; }
+  TensorList& params() { return params_; }
+  const TensorList& params() const { return params_; }
 
  private:
-  std::vector<Tensor> params_;
+  TensorList params_;
   std::unique_ptr<OptimizerOptions> options_;
   std::optional<double> initial_lr_;
 };
@@ -82,7 +82,7 @@ class Optimizer : NoCopy {
   ParamGroups& param_groups() { return groups_; }
   const ParamGroups& param_groups() const { return groups_; }
   /// All parameters, in the order of the groups.
-  std::vector<Tensor> parameters() const;
+  TensorList parameters() const;
   size_t size() const { return parameters().size(); }
   OptimizerOptions& defaults() { return *defaults_; }
   const OptimizerOptions& defaults() const { return *defaults_; }
@@ -121,7 +121,7 @@ class Optimizer : NoCopy {
   Optimizer(ParamGroups groups, std::unique_ptr<OptimizerOptions> defaults);
   /// For an optimizer whose steps apply the rule of the options.
   Optimizer(ParamGroups groups, const OptimizerOptions& defaults);
-  Optimizer(std::vector<Tensor> params, const OptimizerOptions& defaults)
+  Optimizer(TensorList params, const OptimizerOptions& defaults)
       : Optimizer(std::vector{OptimizerParamGroup(std::move(params))}, defaults) {}
   /// Throws a ValueError if `options` are those of another optimizer.
   void check_type(const OptimizerOptions& options) const;
@@ -143,7 +143,7 @@ template <class Options>
 class RuleOptimizer : public Optimizer {
  public:
   explicit RuleOptimizer(ParamGroups groups, Options defaults = {}) : Optimizer(std::move(groups), defaults) {}
-  explicit RuleOptimizer(std::vector<Tensor> params, Options defaults = {}) : Optimizer(std::move(params), defaults) {}
+  explicit RuleOptimizer(TensorList params, Options defaults = {}) : Optimizer(std::move(params), defaults) {}
 };
 
 }  // namespace gradus::optim

@@ -224,7 +224,7 @@ class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
 class LBFGS final : public Optimizer {
  public:
   explicit LBFGS(ParamGroups groups, LBFGSOptions defaults = {});
-  explicit LBFGS(std::vector<Tensor> params, LBFGSOptions defaults = {});
+  explicit LBFGS(TensorList params, LBFGSOptions defaults = {});
   Tensor step(LossClosure closure = nullptr) override;
   StateDict state_dict() const override;
   void load_state_dict(const StateDict& state) override;

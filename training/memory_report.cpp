@@ -23,7 +23,7 @@ namespace {
 
 /// Returns the bytes of the tensors' memory as the allocator of their device counts them. Memory that several tensors
 /// share, for example shards, counts once, as do elements that an expanded tensor repeats.
-int64_t bytes_of(const std::vector<Tensor>& tensors) {
+int64_t bytes_of(const TensorList& tensors) {
   std::map<uintptr_t, uintptr_t> blocks;
   int64_t bytes = 0;
   for (const Tensor& tensor : tensors) {
@@ -46,7 +46,7 @@ int64_t bytes_of(const std::vector<Tensor>& tensors) {
 /// While it exists, the parameters have no gradients and no half-precision copies. The destructor restores both.
 class WithoutGradients : NoCopy {
  public:
-  explicit WithoutGradients(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
+  explicit WithoutGradients(TensorList parameters) : parameters_(std::move(parameters)) {
     for (const Tensor& parameter : parameters_) {
       kept_.push_back(std::exchange(parameter.mutable_grad(), Tensor()));
       half_copies_.push_back(amp::detail::exchange_half_copy(parameter, nullptr));
@@ -61,8 +61,8 @@ class WithoutGradients : NoCopy {
   }
 
  private:
-  const std::vector<Tensor> parameters_;
-  std::vector<Tensor> kept_;
+  const TensorList parameters_;
+  TensorList kept_;
   std::vector<std::shared_ptr<amp::detail::HalfCopy>> half_copies_;
 };
 
@@ -72,7 +72,7 @@ struct Before {
   std::unique_ptr<optim::FreshState> state;
   amp::detail::RecordedHalfCopies half_copies;
 
-  Before(Device device, const Shape& shape, const std::vector<Tensor>& parameters, optim::Optimizer* optimizer,
+  Before(Device device, const Shape& shape, const TensorList& parameters, optim::Optimizer* optimizer,
          const PlanOptions& options) {
     const int axis = options.batch_axis();
     GRADUS_CHECK(axis >= 0 && axis < shape.size(), ValueError, "plan: an input of shape ", shape, " has no axis ", axis,
@@ -266,19 +266,19 @@ MemoryReport report_of_step(const nn::AnyModule& model, const Shape& input_shape
   GRADUS_CHECK(!model.is_empty(), ValueError, "plan: the model is an empty AnyModule");
   GRADUS_CHECK(!optimizer || optimizer->has_rule(), ValueError,
                "plan: an optimizer without a rule (Optimizer::has_rule) cannot be recorded");
-  const std::vector<Tensor> parameters = model.ptr()->parameters();
+  const TensorList parameters = model.ptr()->parameters();
   const Device device = parameters.empty() ? Device() : parameters[0].device();
   for (const Tensor& parameter : parameters)
     GRADUS_CHECK(parameter.device() == device, DeviceError, "plan: a step is recorded on one device, this model is on ",
                  device, " and ", parameter.device());
-  std::vector<Tensor> held = parameters;
+  TensorList held = parameters;
   if (optimizer)
     for (const Tensor& parameter : optimizer->parameters())  // the model's parameters, or shards of them
       if (std::ranges::find(parameters, parameter.impl(), &Tensor::impl) == parameters.end()) held.push_back(parameter);
   const WithoutGradients without_gradients(held);
   Before before(device, input_shape, parameters, optimizer, options);
   MemoryReport report;
-  std::vector<Tensor> slots;  // memory to which gradients are bound, in the buckets of DistributedDataParallel
+  TensorList slots;  // memory to which gradients are bound, in the buckets of DistributedDataParallel
   for (const Tensor& parameter : held)
     if (const Array* slot = bound_grad(*parameter.impl()->meta)) slots.emplace_back(*slot);
   report.gradients = bytes_of(slots);

@@ -187,8 +187,8 @@ void ReplayedStep::upload_learning_rates() const {
   for (optim::Optimizer* optimizer : optimizers_) optimizer->upload_learning_rates();
 }
 
-std::vector<Tensor> ReplayedStep::parameters() const {
-  std::vector<Tensor> all;
+TensorList ReplayedStep::parameters() const {
+  TensorList all;
   for (optim::Optimizer* optimizer : optimizers_) std::ranges::copy(optimizer->parameters(), std::back_inserter(all));
   return all;
 }

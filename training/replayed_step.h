@@ -115,7 +115,7 @@ class ReplayedStep {
 
   TensorList run_eagerly(const TensorList& batch) const;
   /// The parameters of all optimizers.
-  std::vector<Tensor> parameters() const;
+  TensorList parameters() const;
   /// Drops the gradients of all parameters. After a recording they have no values, because recording does not compute.
   void drop_gradients() const;
 

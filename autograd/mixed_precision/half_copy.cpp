@@ -126,7 +126,7 @@ void drop_half_gradient(AutogradMeta& meta) {
   half.has_gradient = false;
 }
 
-RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : parameters_(std::move(parameters)) {
+RecordedHalfCopies::RecordedHalfCopies(TensorList parameters) : parameters_(std::move(parameters)) {
   for (const Tensor& parameter : parameters_) {
     parameter.grad();  // converts the gradient to float32, before the recording adds to it
     const std::shared_ptr<HalfCopy>& half = slot_of(parameter);
@@ -139,7 +139,7 @@ RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters) : paramet
   }
 }
 
-RecordedHalfCopies::RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype) {
+RecordedHalfCopies::RecordedHalfCopies(TensorList parameters, DType dtype) {
   for (const Tensor& parameter : parameters) {
     if (parameter.dtype() != kFloat) continue;
     slot_of(parameter) = std::make_shared<HalfCopy>();

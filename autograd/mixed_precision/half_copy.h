@@ -58,10 +58,10 @@ class RecordedHalfCopies {
  public:
   RecordedHalfCopies() = default;
   /// Begins the recording of a step that changes only `parameters`.
-  explicit RecordedHalfCopies(std::vector<Tensor> parameters);
+  explicit RecordedHalfCopies(TensorList parameters);
   /// Begins the recording of a step for a memory plan, as if the optimizer kept copies of all float32 parameters in
   /// `dtype`. Afterwards the caller must restore the old copies of the parameters with exchange_half_copy().
-  RecordedHalfCopies(std::vector<Tensor> parameters, DType dtype);
+  RecordedHalfCopies(TensorList parameters, DType dtype);
   RecordedHalfCopies(RecordedHalfCopies&&) = default;
   RecordedHalfCopies& operator=(RecordedHalfCopies&&) = default;
   ~RecordedHalfCopies() { close(); }
@@ -87,7 +87,7 @@ class RecordedHalfCopies {
     Tensor parameter;
     std::shared_ptr<HalfCopy> half;  // the recorded kernels read and write its memory
   };
-  std::vector<Tensor> parameters_;
+  TensorList parameters_;
   std::vector<Copy> copies_;
 };
 

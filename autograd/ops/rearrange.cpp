@@ -339,6 +339,6 @@ TensorList unbind(const Tensor& x, int64_t dim, Loc where) {
   return finish_parts(x, axis, true, std::move(parts));
 }
 
-std::vector<Tensor> Tensor::unbind(int64_t dim, Loc where) const { return gradus::unbind(*this, dim, where); }
+TensorList Tensor::unbind(int64_t dim, Loc where) const { return gradus::unbind(*this, dim, where); }
 
 }  // namespace gradus

@@ -118,11 +118,11 @@ Tensor amax(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
 Tensor amin(const Tensor& x, IntArrayRef dim, bool keepdim, Loc where) {
   return run_extreme("amin", ReduceOp::min, x, dim, keepdim, where);
 }
-std::tuple<Tensor, Tensor> Tensor::max(int64_t dim, bool keepdim, Loc where) const {
+TensorPair Tensor::max(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("max", where);
   return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmax, axis_of(*this, dim), keepdim);
 }
-std::tuple<Tensor, Tensor> Tensor::min(int64_t dim, bool keepdim, Loc where) const {
+TensorPair Tensor::min(int64_t dim, bool keepdim, Loc where) const {
   OpScope op("min", where);
   return apply<ExtremeAlong>(op, *this, ArgReduceOp::argmin, axis_of(*this, dim), keepdim);
 }
@@ -198,8 +198,8 @@ Tensor deviation(bool root, const Tensor& x, IntArrayRef dim, std::optional<Scal
 }
 
 // (variance or deviation, mean)
-std::tuple<Tensor, Tensor> deviation_and_mean(bool root, const Tensor& x, IntArrayRef dim,
-                                              std::optional<Scalar> correction, bool keepdim, Loc where) {
+TensorPair deviation_and_mean(bool root, const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction,
+                              bool keepdim, Loc where) {
   OpScope op(root ? "std_mean" : "var_mean", where);
   const auto both = [&](const Tensor& x) {
     return std::tuple{deviation(root, x, dim, correction, keepdim, where), mean(x, dim, keepdim)};
@@ -215,12 +215,10 @@ Tensor Tensor::var(IntArrayRef dim, std::optional<Scalar> correction, bool keepd
 Tensor Tensor::std(IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) const {
   return deviation(true, *this, dim, correction, keepdim, where);
 }
-std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
-                                    Loc where) {
+TensorPair var_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
   return deviation_and_mean(false, x, dim, correction, keepdim, where);
 }
-std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim,
-                                    Loc where) {
+TensorPair std_mean(const Tensor& x, IntArrayRef dim, std::optional<Scalar> correction, bool keepdim, Loc where) {
   return deviation_and_mean(true, x, dim, correction, keepdim, where);
 }
 

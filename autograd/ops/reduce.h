@@ -28,10 +28,10 @@ Tensor min(const Tensor& x, Loc where = Loc::current());
 inline Tensor max(const Tensor& a, const Tensor& b, Loc where = Loc::current()) { return a.max(b, where); }
 inline Tensor min(const Tensor& a, const Tensor& b, Loc where = Loc::current()) { return a.min(b, where); }
 /// The extremes along one dimension: (values, int64 indices). The gradient goes to the element at the index.
-inline std::tuple<Tensor, Tensor> max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
+inline TensorPair max(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
   return x.max(dim, keepdim, where);
 }
-inline std::tuple<Tensor, Tensor> min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
+inline TensorPair min(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current()) {
   return x.min(dim, keepdim, where);
 }
 /// The extremes over any set of dimensions. Equal extremes share the gradient.
@@ -81,20 +81,20 @@ inline Tensor std(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> c
   return x.std(dim, correction, keepdim, where);
 }
 /// (variance or deviation, mean)
-std::tuple<Tensor, Tensor> var_mean(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {},
-                                    bool keepdim = false, Loc where = Loc::current());
-std::tuple<Tensor, Tensor> std_mean(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {},
-                                    bool keepdim = false, Loc where = Loc::current());
+TensorPair var_mean(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+                    Loc where = Loc::current());
+TensorPair std_mean(const Tensor& x, IntArrayRef dim = {}, std::optional<Scalar> correction = {}, bool keepdim = false,
+                    Loc where = Loc::current());
 inline Tensor var(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
   return var(x, {}, unbiased, false, where);
 }
 inline Tensor std(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
   return gradus::std(x, {}, unbiased, false, where);
 }
-inline std::tuple<Tensor, Tensor> var_mean(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
+inline TensorPair var_mean(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
   return var_mean(x, {}, unbiased, false, where);
 }
-inline std::tuple<Tensor, Tensor> std_mean(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
+inline TensorPair std_mean(const Tensor& x, Flag auto unbiased, Loc where = Loc::current()) {
   return std_mean(x, {}, unbiased, false, where);
 }
 

@@ -73,7 +73,7 @@ std::tuple<Tensor, Tensor, Tensor> requested(const std::tuple<Array, Array, Arra
 
 }  // namespace
 
-std::tuple<Tensor, Tensor> Tensor::sort(int64_t dim, bool descending, Loc where) const {
+TensorPair Tensor::sort(int64_t dim, bool descending, Loc where) const {
   OpScope op("sort", where);
   return apply<Sort>(op, *this, axis_of(*this, dim), descending);
 }
@@ -83,7 +83,7 @@ Tensor Tensor::argsort(int64_t dim, bool descending, Loc where) const {
   return Tensor(ops::argsort(array(), axis_of(*this, dim), descending));
 }
 
-std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
+TensorPair topk(const Tensor& x, int64_t k, int64_t dim, bool largest, bool, Loc where) {
   OpScope op("topk", where);
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 0 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
@@ -92,7 +92,7 @@ std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   return apply<TopK>(op, x, k, axis, largest);
 }
 
-std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim, Loc where) {
+TensorPair kthvalue(const Tensor& x, int64_t k, int64_t dim, bool keepdim, Loc where) {
   OpScope op("kthvalue", where);
   const int axis = axis_of(x, dim);
   GRADUS_CHECK(k >= 1 && k <= size_along(x, axis), IndexError, "k is ", k, ", but dimension ", dim, " of shape ",
@@ -110,7 +110,7 @@ Tensor median(const Tensor& x, Loc where) {
   return apply<Median>(op, x);
 }
 
-std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim, Loc at) {
+TensorPair median(const Tensor& x, int64_t dim, bool keepdim, Loc at) {
   OpScope op("median", at);
   const int axis = axis_of(x, dim);
   const int64_t size = size_along(x, axis);

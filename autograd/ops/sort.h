@@ -9,16 +9,15 @@
 namespace gradus {
 
 /// Returns the values in order along `dim` and their int64 indices in x.
-inline std::tuple<Tensor, Tensor> sort(const Tensor& x, int64_t dim = -1, bool descending = false,
-                                       Loc where = Loc::current()) {
+inline TensorPair sort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) {
   return x.sort(dim, descending, where);
 }
 inline Tensor argsort(const Tensor& x, int64_t dim = -1, bool descending = false, Loc where = Loc::current()) {
   return x.argsort(dim, descending, where);
 }
 /// Accepts LibTorch's `stable` and ignores it, because all sorts are stable.
-inline std::tuple<Tensor, Tensor> sort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
-                                       Loc where = Loc::current()) {
+inline TensorPair sort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
+                       Loc where = Loc::current()) {
   return sort(x, dim, descending, where);
 }
 inline Tensor argsort(const Tensor& x, Flag auto, int64_t dim = -1, bool descending = false,
@@ -27,23 +26,22 @@ inline Tensor argsort(const Tensor& x, Flag auto, int64_t dim = -1, bool descend
 }
 /// The k largest or smallest elements along `dim`: (values, int64 indices). They are in order even if `sorted` is
 /// false.
-std::tuple<Tensor, Tensor> topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
-                                Loc where = Loc::current());
+TensorPair topk(const Tensor& x, int64_t k, int64_t dim = -1, bool largest = true, bool sorted = true,
+                Loc where = Loc::current());
 /// The k-th smallest element, counted from 1: (value, int64 index).
-std::tuple<Tensor, Tensor> kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false,
-                                    Loc where = Loc::current());
+TensorPair kthvalue(const Tensor& x, int64_t k, int64_t dim = -1, bool keepdim = false, Loc where = Loc::current());
 /// The middle element in sorted order (the lower of two), or NaN if x contains a NaN. In the median over all elements,
 /// the elements that equal the median share the gradient.
 Tensor median(const Tensor& x, Loc where = Loc::current());
-std::tuple<Tensor, Tensor> median(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
+TensorPair median(const Tensor& x, int64_t dim, bool keepdim = false, Loc where = Loc::current());
 
 /// Returns the distinct elements of x (always sorted); for each element of x, in x's shape, its index among the
 /// distinct elements; and how often each distinct element occurs. Results that are not requested are empty tensors. Not
 /// differentiable. (torch::_unique2)
 std::tuple<Tensor, Tensor, Tensor> _unique2(const Tensor& x, bool sorted = true, bool return_inverse = false,
                                             bool return_counts = false, Loc where = Loc::current());
-inline std::tuple<Tensor, Tensor> _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
-                                          Loc where = Loc::current()) {
+inline TensorPair _unique(const Tensor& x, bool sorted = true, bool return_inverse = false,
+                          Loc where = Loc::current()) {
   auto [values, inverse, counts] = _unique2(x, sorted, return_inverse, false, where);
   return {values, inverse};
 }

@@ -44,7 +44,7 @@ class Upload {
  private:
   Device device_;
   Stream stream_;
-  std::vector<Tensor> tensors_;
+  TensorList tensors_;
   std::optional<cuda::Event> done_;
 };
 

@@ -57,7 +57,7 @@ Tensor normalize(const Tensor& images, const std::vector<double>& mean, const st
   return Tensor(y);
 }
 
-Tensor stack(const std::vector<Tensor>& tensors) {
+Tensor stack(const TensorList& tensors) {
   GRADUS_CHECK(!tensors.empty(), ShapeError, "Stack needs at least one example");
   const Array& first = tensors[0].array();
   Shape shape = first.shape();

@@ -85,7 +85,7 @@ namespace detail {
 /// Returns (image - mean[c]) / deviation[c] for images (…, C, H, W). A single mean and deviation apply to all channels.
 Tensor normalize(const Tensor& images, const std::vector<double>& mean, const std::vector<double>& deviation);
 /// Stacks tensors along a new first dimension.
-Tensor stack(const std::vector<Tensor>& tensors);
+Tensor stack(const TensorList& tensors);
 }  // namespace detail
 
 /// Computes (x - mean) / deviation for each channel of float32 images (C, H, W). Takes a mean and a deviation for each
@@ -158,7 +158,7 @@ class Stack : public BatchTransform<std::vector<SingleExample>, SingleExample> {
   static constexpr bool kStacks = true;
 
   SingleExample apply_batch(std::vector<SingleExample> examples) override {
-    std::vector<Tensor> data, target;
+    TensorList data, target;
     for (SingleExample& example : examples) {
       data.push_back(std::move(example.data));
       if constexpr (kHasTarget) target.push_back(std::move(example.target));

@@ -115,7 +115,7 @@ class ElasticTraining {
   /// The values, before compute(), of everything that compute() changes.
   struct Position {
     std::vector<std::byte> parts;
-    std::vector<Tensor> buffers;
+    TensorList buffers;
     uint64_t offset = 0;
   };
   Position position() const;

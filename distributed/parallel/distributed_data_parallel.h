@@ -81,7 +81,7 @@ class DistributedDataParallel : NoCopy {
 
   const GroupPtr group_;
   const DistributedDataParallelOptions options_;
-  std::vector<Tensor> parameters_;
+  TensorList parameters_;
   std::vector<unsigned> hooks_;  // of the parameters
   nn::Module& module_;
   std::shared_ptr<const WatchedNet> watched_;  // hooks of outputs, which may outlive it, hold a weak_ptr to it

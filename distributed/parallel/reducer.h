@@ -88,7 +88,7 @@ class Reducer {
   void plan_by_order_of_first_rank();
 
   std::vector<std::string> names_;
-  std::vector<Tensor> parameters_;
+  TensorList parameters_;
   const GroupPtr group_;
   const ReducerOptions options_;
   const bool in_place_;  // gradients keep their own memory

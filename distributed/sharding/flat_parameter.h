@@ -39,7 +39,7 @@ class FlatParameter : NoCopy {
 
   const GroupPtr& group() const { return group_; }
   const std::vector<std::string>& names() const { return names_; }
-  const std::vector<Tensor>& parameters() const { return parameters_; }
+  const TensorList& parameters() const { return parameters_; }
   const std::vector<Place>& places() const { return places_; }
   /// Number of elements of a shard.
   int64_t shard_numel() const { return shard_.numel(); }
@@ -92,7 +92,7 @@ class FlatParameter : NoCopy {
   const GroupPtr group_;
   const FlatParameterOptions options_;
   const std::vector<std::string> names_;
-  const std::vector<Tensor> parameters_;
+  const TensorList parameters_;
   std::vector<Array> pointed_;  // for each parameter, the data that point() gave it; undefined before the first call
   std::vector<Place> places_;
   std::vector<Ref<Keeper>> keepers_;

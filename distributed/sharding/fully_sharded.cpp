@@ -79,8 +79,8 @@ void FullyShardedDataParallel::make_units(nn::Module& module) {
   }
 }
 
-std::vector<Tensor> FullyShardedDataParallel::parameters() const {
-  std::vector<Tensor> shards;
+TensorList FullyShardedDataParallel::parameters() const {
+  TensorList shards;
   for (const Unit& unit : units_)
     if (unit.flat) shards.push_back(unit.flat->shard());
   return shards;
@@ -179,7 +179,7 @@ void FullyShardedDataParallel::finish_pass() {
 Tensor FullyShardedDataParallel::clip_grad_norm_(double max_norm, double norm_type) {
   const OpContext context("FullyShardedDataParallel::clip_grad_norm_");
   const NoGradGuard no_grad;
-  std::vector<Tensor> gradients;
+  TensorList gradients;
   for (const Tensor& shard : parameters())
     if (shard.grad().defined()) gradients.push_back(shard.grad());
   const Tensor total = norm_over_ranks(gradients, norm_type, *group_, device_);

@@ -70,7 +70,7 @@ class FullyShardedDataParallel : NoCopy {
 
   /// This rank's shards, one for each unit, for an optimizer that treats all elements alike, as all optimizers of
   /// optim/ do.
-  std::vector<Tensor> parameters() const;
+  TensorList parameters() const;
   /// The group whose ranks share the parameters.
   const GroupPtr& group() const { return group_; }
 

@@ -157,7 +157,7 @@ std::vector<dist::ShardedModule::Part> ShardedEmbeddingImpl::parts() const {
   return {{"weight" + suffix, "weight", cut}, {"squares" + suffix, "squares", cut}};
 }
 
-std::vector<Tensor> ShardedEmbeddingImpl::part_gradients() const {
+TensorList ShardedEmbeddingImpl::part_gradients() const {
   const RowGradient gradient = row_gradient();
   *gradients_ = {{gradient.rows.array()}, {gradient.values.array()}};
   return {gradient.values};

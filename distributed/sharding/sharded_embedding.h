@@ -83,7 +83,7 @@ class ShardedEmbeddingImpl : public detail::SharedLayer<ShardedEmbeddingImpl, Sh
   /// This is not a collective. Throws a ValueError if lr or eps is negative.
   void adagrad_step(double lr, double eps = 1e-10);
   std::vector<Part> parts() const override;
-  std::vector<Tensor> part_gradients() const override;
+  TensorList part_gradients() const override;
 
   Tensor weight, squares;
 

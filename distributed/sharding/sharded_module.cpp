@@ -163,7 +163,7 @@ std::optional<StateEntry> state_entry(const std::string& key) {
 
 void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,
-                             const std::vector<Tensor>& parameters) {
+                             const TensorList& parameters) {
   const Array id = ops::full({1}, std::chrono::system_clock::now().time_since_epoch().count(), DType::i64, device);
   group.broadcast(id, 0);
   const std::string save = std::to_string(ops::item(id).to<int64_t>());
@@ -192,7 +192,7 @@ void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Dev
 }
 
 void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
-                             const std::vector<Tensor>& parameters,
+                             const TensorList& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state) {
   const std::string path = index_file(folder);
   const Index index = read_index(path);
@@ -262,13 +262,13 @@ std::vector<CheckpointEntry> entries_of(const nn::Module& net) {
 }
 
 Device device_of(const nn::Module& net) {
-  const std::vector<Tensor> parameters = net.parameters();
+  const TensorList parameters = net.parameters();
   GRADUS_CHECK(!parameters.empty(), ValueError, net.name(), " has no parameters");
   return parameters[0].device();
 }
 
-std::vector<Tensor> parameters_of(const optim::Optimizer* optimizer) {
-  return optimizer ? optimizer->parameters() : std::vector<Tensor>();
+TensorList parameters_of(const optim::Optimizer* optimizer) {
+  return optimizer ? optimizer->parameters() : TensorList();
 }
 
 /// Fills `part` as draw_uniform_part() does, with element(state, n) as element n of the whole matrix.
@@ -288,7 +288,7 @@ void draw_part(const Tensor& part, int64_t whole_columns, int64_t first_column, 
 
 }  // namespace
 
-Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, ProcessGroup& group, Device device) {
+Tensor norm_over_ranks(const TensorList& gradients, double norm_type, ProcessGroup& group, Device device) {
   const bool largest = std::isinf(norm_type);
   const Tensor norm = nn::utils::get_total_norm(gradients, norm_type), own = norm.to(device).to(kDouble);
   const Tensor part = (largest ? own : own.pow(norm_type)).clone();
@@ -301,7 +301,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const GroupPtr& group, double max_
   GRADUS_CHECK(group, ValueError, "the process group is null");
   const NoGradGuard no_grad;
   const auto parts = parts_of(net);
-  std::vector<Tensor> all, counted;  // tensors that are whole on every rank are counted on rank 0 only
+  TensorList all, counted;  // tensors that are whole on every rank are counted on rank 0 only
   for (const auto& item : net.named_parameters()) {
     if (!item->grad().defined()) continue;
     all.push_back(item->grad());
@@ -316,7 +316,7 @@ Tensor clip_grad_norm_(const nn::Module& net, const GroupPtr& group, double max_
     }
   }
   const Tensor norm = norm_over_ranks(counted, norm_type, *group, device_of(net));
-  std::vector<Tensor> owners;
+  TensorList owners;
   for (const Tensor& gradient : all) owners.emplace_back(gradient.array()).mutable_grad() = gradient;
   nn::utils::clip_grads_with_norm_(owners, max_norm, norm);
   return norm;

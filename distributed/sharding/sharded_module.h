@@ -45,14 +45,14 @@ struct CheckpointEntry {
 /// folder that all ranks can access. If a rank cannot write its file, all ranks get an IoError.
 void save_sharded_checkpoint(const std::string& folder, ProcessGroup& group, Device device,
                              std::vector<CheckpointEntry> entries, const optim::StateDict& state,
-                             const std::vector<Tensor>& parameters);
+                             const TensorList& parameters);
 
 /// Reads the parts of rank `rank` from a checkpoint into the entries. Their cuts say how tensors are divided now; any
 /// number of ranks may have written the checkpoint. First calls `load_state`, unless it is null, with the optimizer's
 /// state if one was saved, then fills the entries. If the checkpoint does not fit the entries, throws an IoError before
 /// anything changes. Besides the tensors that are read for this rank, only one file is in memory at a time.
 void load_sharded_checkpoint(const std::string& folder, int rank, const std::vector<CheckpointEntry>& entries,
-                             const std::vector<Tensor>& parameters,
+                             const TensorList& parameters,
                              const std::function<void(const optim::StateDict&)>& load_state);
 
 /// The parts of a key of an optimizer's state dict: 3 and "exp_avg" for "state.3.exp_avg".
@@ -79,11 +79,11 @@ class ShardedModule {
   virtual std::vector<Part> parts() const = 0;
   /// Gradients of parts that are not stored in their grad(), summed over the backward passes. They share their memory
   /// with the module, so that clip_grad_norm_() can scale them in place.
-  virtual std::vector<Tensor> part_gradients() const { return {}; }
+  virtual TensorList part_gradients() const { return {}; }
 };
 
 /// The norm of the gradients of all ranks, taken as one vector, on `device`. A collective.
-Tensor norm_over_ranks(const std::vector<Tensor>& gradients, double norm_type, ProcessGroup& group, Device device);
+Tensor norm_over_ranks(const TensorList& gradients, double norm_type, ProcessGroup& group, Device device);
 
 // `group` has the ranks among which the net is divided. In a mesh (make_mesh), this is the group along the dimension
 // for tensor parallelism. Tensors that are not divided must be the same on all of these ranks. All functions are

@@ -22,7 +22,7 @@ namespace gradus::dist {
 /// Divides the state of an optimizer among the ranks of a group (ZeRO 1).
 class ZeroRedundancyOptimizer {
  public:
-  using Make = std::function<std::unique_ptr<optim::Optimizer>(std::vector<Tensor> shards)>;
+  using Make = std::function<std::unique_ptr<optim::Optimizer>(TensorList shards)>;
 
   /// Shards the parameters of `module` that require gradients. They must have one dtype and device, and the same values
   /// on all ranks. `make` gets this rank's parts, one for each parameter of which it owns elements. It must return an
@@ -64,7 +64,7 @@ class ZeroRedundancyOptimizer {
   FlatParameter flat_;
   std::vector<FlatParameter::OwnPart> parts_;
   WatchedNet watched_;
-  std::vector<Tensor> shards_;  // the parts as leaves, or one empty leaf if this rank owns only padding
+  TensorList shards_;  // the parts as leaves, or one empty leaf if this rank owns only padding
   std::unique_ptr<optim::Optimizer> local_;
 };
 

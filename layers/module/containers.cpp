@@ -199,7 +199,7 @@ void ParameterListImpl::append(const Tensor& parameter) {
   register_parameter(std::to_string(size()), parameter, parameter.requires_grad());
 }
 
-void ParameterListImpl::extend(const std::vector<Tensor>& parameters) {
+void ParameterListImpl::extend(const TensorList& parameters) {
   for (const Tensor& parameter : parameters) append(parameter);
 }
 

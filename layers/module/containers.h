@@ -462,7 +462,7 @@ class ParameterListImpl : public detail::ParameterContainer<ParameterListImpl> {
  public:
   static constexpr const char* kName = "ParameterList";
   ParameterListImpl() = default;
-  explicit ParameterListImpl(const std::vector<Tensor>& parameters) { extend(parameters); }
+  explicit ParameterListImpl(const TensorList& parameters) { extend(parameters); }
   template <class... Tensors>
   requires(sizeof...(Tensors) > 0 && (std::same_as<std::remove_cvref_t<Tensors>, Tensor> &&
                                       ...)) explicit ParameterListImpl(Tensors&&... tensors) {
@@ -472,7 +472,7 @@ class ParameterListImpl : public detail::ParameterContainer<ParameterListImpl> {
   /// Adds a parameter. It requires gradients if `parameter` does.
   void append(const Tensor& parameter);
   void push_back(const Tensor& parameter) { append(parameter); }
-  void extend(const std::vector<Tensor>& parameters);
+  void extend(const TensorList& parameters);
   /// Appends the parameters of another list.
   void extend(const ParameterListImpl& other) { extend(other.parameters_.values()); }
   /// Appends the parameters of another list.
@@ -504,7 +504,7 @@ class ParameterDictImpl : public detail::ParameterContainer<ParameterDictImpl> {
   bool empty() const { return size() == 0; }
   bool contains(const std::string& name) const { return parameters_.contains(name); }
   std::vector<std::string> keys() const { return parameters_.keys(); }
-  std::vector<Tensor> values() const { return parameters_.values(); }
+  TensorList values() const { return parameters_.values(); }
   /// The parameter of that name. An unknown name is an IndexError.
   const Tensor& operator[](const std::string& name) const { return parameters_[name]; }
   const Tensor& get(const std::string& name) const { return parameters_[name]; }

@@ -90,7 +90,7 @@ thread_local constinit TensorClones* tensor_clones = nullptr;
 
 struct Module::Cloning {
   const Module& original;
-  std::vector<Tensor> replaced;  // parameters of reset() that were replaced by an existing clone of the tied parameter
+  TensorList replaced;  // parameters of reset() that were replaced by an existing clone of the tied parameter
 
   Tensor clone_of(const std::string& name, Tensor fresh) {
     const Tensor* source = original.parameters_.find(name);

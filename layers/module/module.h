@@ -103,9 +103,9 @@ class Module : public std::enable_shared_from_this<Module> {
   // ---- Listing ----
   // A module's own entries come first, then those of its children, depth first. A tensor or module with several names
   // is listed once.
-  std::vector<Tensor> parameters(bool recurse = true) const { return named_parameters(recurse).values(); }
+  TensorList parameters(bool recurse = true) const { return named_parameters(recurse).values(); }
   StateDict named_parameters(bool recurse = true) const { return named_tensors(&Module::parameters_, recurse); }
-  std::vector<Tensor> buffers(bool recurse = true) const { return named_buffers(recurse).values(); }
+  TensorList buffers(bool recurse = true) const { return named_buffers(recurse).values(); }
   StateDict named_buffers(bool recurse = true) const { return named_tensors(&Module::buffers_, recurse); }
   std::vector<std::shared_ptr<Module>> children() const { return children_.values(); }
   NamedModules named_children() const { return children_; }

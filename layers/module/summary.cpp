@@ -111,7 +111,7 @@ class Recorder : private Observer, NoCopy {
 }  // namespace
 
 Tensor summary_input(const Module& module, const Shape& size, std::optional<DType> dtype) {
-  const std::vector<Tensor> parameters = module.parameters();
+  const TensorList parameters = module.parameters();
   const TensorOptions own = parameters.empty() ? TensorOptions(kFloat) : parameters[0].options();
   return zeros(size, dtype ? own.dtype(*dtype) : own);
 }

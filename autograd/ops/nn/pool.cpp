@@ -43,8 +43,8 @@ std::optional<Pair> pair_of(std::optional<int64_t> size) {
   return size ? std::optional<Pair>({1, *size}) : std::nullopt;
 }
 
-std::tuple<Tensor, Tensor> run_max_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride,
-                                          Pair padding, Pair dilation, bool ceil_mode) {
+TensorPair run_max_pool2d(OpScope& op, const Tensor& x, Pair kernel, std::optional<Pair> stride, Pair padding,
+                          Pair dilation, bool ceil_mode) {
   const Pool2dGeometry geometry = geometry_of(kernel, stride, padding, dilation);
   const bool single = x.dim() == 3;
   auto [y, indices] = apply<MaxPool2d>(op, single ? x.unsqueeze(0) : x, geometry, ceil_mode);
@@ -122,15 +122,15 @@ Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride, Pair pad
   return std::get<0>(run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode));
 }
 
-std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding,
-                                                   Pair dilation, bool ceil_mode, Loc where) {
+TensorPair max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride, Pair padding, Pair dilation,
+                                   bool ceil_mode, Loc where) {
   OpScope op("max_pool2d_with_indices", where);
   auto [y, indices] = run_max_pool2d(op, x, kernel_size, stride, padding, dilation, ceil_mode);
   return {y, indices.to(kLong)};
 }
 
-std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride,
-                                                   int64_t padding, int64_t dilation, bool ceil_mode, Loc where) {
+TensorPair max_pool1d_with_indices(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride, int64_t padding,
+                                   int64_t dilation, bool ceil_mode, Loc where) {
   OpScope op("max_pool1d", where);
   auto [y, indices] =
       run_max_pool2d(op, as_row(x), {1, kernel_size}, pair_of(stride), {0, padding}, {1, dilation}, ceil_mode);

@@ -19,13 +19,11 @@ struct PoolStride : std::optional<Pair> {
 Tensor max_pool2d(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0, Pair dilation = 1,
                   bool ceil_mode = false, Loc where = Loc::current());
 /// max_pool2d that also returns the int64 index h * W + w of each maximum in its plane.
-std::tuple<Tensor, Tensor> max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride = {},
-                                                   Pair padding = 0, Pair dilation = 1, bool ceil_mode = false,
-                                                   Loc where = Loc::current());
-std::tuple<Tensor, Tensor> max_pool1d_with_indices(const Tensor& x, int64_t kernel_size,
-                                                   std::optional<int64_t> stride = {}, int64_t padding = 0,
-                                                   int64_t dilation = 1, bool ceil_mode = false,
-                                                   Loc where = Loc::current());
+TensorPair max_pool2d_with_indices(const Tensor& x, Pair kernel_size, PoolStride stride = {}, Pair padding = 0,
+                                   Pair dilation = 1, bool ceil_mode = false, Loc where = Loc::current());
+TensorPair max_pool1d_with_indices(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {},
+                                   int64_t padding = 0, int64_t dilation = 1, bool ceil_mode = false,
+                                   Loc where = Loc::current());
 inline Tensor max_pool1d(const Tensor& x, int64_t kernel_size, std::optional<int64_t> stride = {}, int64_t padding = 0,
                          int64_t dilation = 1, bool ceil_mode = false, Loc where = Loc::current()) {
   return std::get<0>(max_pool1d_with_indices(x, kernel_size, stride, padding, dilation, ceil_mode, where));

@@ -140,8 +140,7 @@ class Optimizer : NoCopy {
 
 /// An optimizer that is defined by its options alone: step() applies the rule that Options::rule() returns.
 template <class Options>
-class RuleOptimizer : public Optimizer {
- public:
+struct RuleOptimizer : Optimizer {
   explicit RuleOptimizer(ParamGroups groups, Options defaults = {}) : Optimizer(std::move(groups), defaults) {}
   explicit RuleOptimizer(TensorList params, Options defaults = {}) : Optimizer(std::move(params), defaults) {}
 };

@@ -154,8 +154,8 @@ OptimizerRule AdamOptionsOf<kDecoupled>::rule() const {
   return rules::Adam{{weight_decay_, kDecoupled, maximize_}, beta1, beta2, eps_, amsgrad_};
 }
 
-template class AdamOptionsOf<false>;
-template class AdamOptionsOf<true>;
+template struct AdamOptionsOf<false>;
+template struct AdamOptionsOf<true>;
 
 OptimizerRule NAdamOptions::rule() const {
   const auto [beta1, beta2] = betas_;

@@ -116,8 +116,7 @@ bool operator==(const OptimizerOptions& a, const OptimizerOptions& b);
 /// Implements the virtual functions of OptimizerOptions for Derived, which must have an option `lr`. Derived lists the
 /// options that belong in state dicts with GRADUS_FIELDS; without such a list, state dicts contain only `lr`.
 template <class Derived>
-class OptimizerCloneableOptions : public OptimizerOptions {
- public:
+struct OptimizerCloneableOptions : OptimizerOptions {
   std::unique_ptr<OptimizerOptions> clone() const override {
     return std::unique_ptr<OptimizerOptions>(new Derived(static_cast<const Derived&>(*this)));
   }
@@ -138,8 +137,7 @@ void check_numbers(const OptimizerOptions& options);
 
 /// Base of options that need no check other than check_numbers().
 template <class Derived>
-class CheckedOptions : public OptimizerCloneableOptions<Derived> {
- public:
+struct CheckedOptions : OptimizerCloneableOptions<Derived> {
   void check() const override { check_numbers(*this); }
 };
 

@@ -9,8 +9,7 @@ namespace gradus::optim {
 
 // ---- Momentum: SGD, and Lion, which uses only the sign of the momentum ----
 
-class SGDOptions final : public OptimizerCloneableOptions<SGDOptions> {
- public:
+struct SGDOptions final : OptimizerCloneableOptions<SGDOptions> {
   SGDOptions(double lr) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   void check() const override;
   OptimizerRule rule() const override;
@@ -32,8 +31,7 @@ struct SGD : RuleOptimizer<SGDOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
-class LionOptions final : public detail::CheckedOptions<LionOptions> {
- public:
+struct LionOptions final : detail::CheckedOptions<LionOptions> {
   LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, weight_decay_, maximize_)
@@ -56,8 +54,7 @@ struct Lion : RuleOptimizer<LionOptions> {
 
 /// Options of Adam and of AdamW, in which the weight decay does not change the gradient.
 template <bool kDecoupled>
-class AdamOptionsOf final : public detail::CheckedOptions<AdamOptionsOf<kDecoupled>> {
- public:
+struct AdamOptionsOf final : detail::CheckedOptions<AdamOptionsOf<kDecoupled>> {
   AdamOptionsOf(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   const char* name() const override { return kDecoupled ? "AdamWOptions" : "AdamOptions"; }
   OptimizerRule rule() const override;
@@ -89,8 +86,7 @@ struct AdamW : RuleOptimizer<AdamWOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
-class NAdamOptions final : public detail::CheckedOptions<NAdamOptions> {
- public:
+struct NAdamOptions final : detail::CheckedOptions<NAdamOptions> {
   NAdamOptions(double lr = 2e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   OptimizerRule rule() const override;
   /// Increments the step count t, then multiplies M by mu_t; NAdam's formula below defines both.
@@ -117,8 +113,7 @@ struct NAdam : RuleOptimizer<NAdamOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
-class RAdamOptions final : public detail::CheckedOptions<RAdamOptions> {
- public:
+struct RAdamOptions final : detail::CheckedOptions<RAdamOptions> {
   RAdamOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   OptimizerRule rule() const override;
   GRADUS_FIELDS(lr_, betas_, eps_, weight_decay_, decoupled_weight_decay_, maximize_)
@@ -144,8 +139,7 @@ struct RAdam : RuleOptimizer<RAdamOptions> {
 
 // ---- Division by the root of an average (RMSprop) or of the sum (Adagrad) of squared gradients ----
 
-class RMSpropOptions final : public detail::CheckedOptions<RMSpropOptions> {
- public:
+struct RMSpropOptions final : detail::CheckedOptions<RMSpropOptions> {
   RMSpropOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   void check() const override;
   OptimizerRule rule() const override;
@@ -169,8 +163,7 @@ struct RMSprop : RuleOptimizer<RMSpropOptions> {
   using RuleOptimizer::RuleOptimizer;
 };
 
-class AdagradOptions final : public detail::CheckedOptions<AdagradOptions> {
- public:
+struct AdagradOptions final : detail::CheckedOptions<AdagradOptions> {
   AdagradOptions(double lr = 1e-2) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   OptimizerRule rule() const override;
   double initial_state() const override { return initial_accumulator_value_; }
@@ -195,8 +188,7 @@ struct Adagrad : RuleOptimizer<AdagradOptions> {
 
 // ---- L-BFGS ----
 
-class LBFGSOptions final : public OptimizerCloneableOptions<LBFGSOptions> {
- public:
+struct LBFGSOptions final : OptimizerCloneableOptions<LBFGSOptions> {
   LBFGSOptions(double lr = 1) : lr_(lr) {}  // NOLINT(google-explicit-constructor)
   void check() const override;
   GRADUS_FIELDS(lr_, max_iter_, tolerance_grad_, tolerance_change_, history_size_)

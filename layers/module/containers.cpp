@@ -141,7 +141,7 @@ bool ModuleListImpl::rebuild(const Module& original, const std::optional<Device>
 
 // ---- ModuleDict ----
 
-void ModuleDictImpl::update(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
+void ModuleDictImpl::update(const Items& modules) {
   for (const auto& [name, module] : modules) insert(name, module);
 }
 
@@ -168,9 +168,8 @@ bool ModuleDictImpl::rebuild(const Module& original, const std::optional<Device>
 
 void ModuleDictImpl::pretty_print(std::ostream& stream) const { stream << "gradus::nn::ModuleDict"; }
 
-ModuleDict::ModuleDict(std::initializer_list<Item> items) : ModuleHolder(std::make_shared<ModuleDictImpl>()) {
-  for (const Item& item : items) get()->insert(item.name, item.module);
-}
+ModuleDict::ModuleDict(std::initializer_list<Item> items)
+    : ModuleHolder(std::make_shared<ModuleDictImpl>(std::vector(items))) {}
 
 // ---- ParameterList and ParameterDict ----
 

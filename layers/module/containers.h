@@ -345,10 +345,6 @@ class ModuleListImpl : public detail::ModuleSequence<ModuleListImpl, std::shared
   void push_back(std::shared_ptr<Module> module) { insert(size(), std::move(module)); }
   void push_back(const AnyModule& module) { push_back(module.ptr()); }
   template <class M>
-  void push_back(const ModuleHolder<M>& holder) {
-    push_back(std::shared_ptr<Module>(holder.ptr()));
-  }
-  template <class M>
   requires std::derived_from<std::remove_cvref_t<M>, Module>
   void push_back(M&& module) { push_back(std::make_shared<std::remove_cvref_t<M>>(std::forward<M>(module))); }
   /// Appends the modules of a container: another list, a Sequential, or a vector of pointers.
@@ -358,10 +354,6 @@ class ModuleListImpl : public detail::ModuleSequence<ModuleListImpl, std::shared
   }
   /// Inserts before position `index`, which may be size(). A larger index is an IndexError.
   void insert(size_t index, std::shared_ptr<Module> module);
-  template <class M>
-  void insert(size_t index, const ModuleHolder<M>& holder) {
-    insert(index, std::shared_ptr<Module>(holder.ptr()));
-  }
 
  private:
   bool rebuild(const Module& original, const std::optional<Device>& device) override;
@@ -372,25 +364,20 @@ GRADUS_MODULE(ModuleList);
 class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
  public:
   using Modules = NamedModules;
+  using Items = std::vector<std::pair<std::string, std::shared_ptr<Module>>>;
 
   ModuleDictImpl() = default;
-  explicit ModuleDictImpl(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules) {
-    update(modules);
-  }
+  explicit ModuleDictImpl(const Items& modules) { update(modules); }
   explicit ModuleDictImpl(const Modules& modules) { update(modules); }
 
   /// Adds a module, or replaces the module of that name.
   void insert(const std::string& name, std::shared_ptr<Module> module);
-  template <class M>
-  void insert(const std::string& name, const ModuleHolder<M>& holder) {
-    insert(name, std::shared_ptr<Module>(holder.ptr()));
-  }
   /// Inserts all modules.
   void update(const Modules& modules) { update(modules.pairs()); }
   /// Inserts all modules of another ModuleDict.
   void update(const ModuleDictImpl& other) { update(other.named_children()); }
   /// Inserts all modules in the given order.
-  void update(const std::vector<std::pair<std::string, std::shared_ptr<Module>>>& modules);
+  void update(const Items& modules);
   /// Removes and returns the module. An unknown name is an IndexError.
   std::shared_ptr<Module> pop(const std::string& name);
   /// Removes all modules.
@@ -404,7 +391,7 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
   auto end() const { return children_.end(); }
   std::vector<std::string> keys() const { return named_children().keys(); }
   std::vector<std::shared_ptr<Module>> values() const { return children(); }
-  std::vector<std::pair<std::string, std::shared_ptr<Module>>> items() const { return named_children().pairs(); }
+  Items items() const { return named_children().pairs(); }
   /// The module of that name. An unknown name is an IndexError.
   std::shared_ptr<Module> operator[](const std::string& name) const { return named_children()[name]; }
   template <class M>
@@ -423,14 +410,8 @@ class ModuleDictImpl : public Cloneable<ModuleDictImpl> {
 class ModuleDict : public ModuleHolder<ModuleDictImpl> {
  public:
   using Impl = ModuleDictImpl;
-  /// A module of any type with its name.
-  struct Item {
-    template <class M>
-    Item(std::string name_, const ModuleHolder<M>& holder) : name(std::move(name_)), module(holder.ptr()) {}
-    Item(std::string name_, std::shared_ptr<Module> module_) : name(std::move(name_)), module(std::move(module_)) {}
-    std::string name;
-    std::shared_ptr<Module> module;
-  };
+  /// A name and a module, which may also be given as a holder.
+  using Item = Impl::Items::value_type;
   using ModuleHolder<ModuleDictImpl>::ModuleHolder;
   ModuleDict() = default;
   ModuleDict(std::initializer_list<Item> items);

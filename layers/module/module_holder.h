@@ -132,6 +132,8 @@ class AnyHolder {
  public:
   explicit operator bool() const { return impl_ != nullptr; }
   bool is_empty() const { return impl_ == nullptr; }
+  /// The module, for functions that take modules of any type.
+  operator std::shared_ptr<Module>() const { return module(), impl_; }  // NOLINT(google-explicit-constructor)
 
  protected:
   AnyHolder() = default;

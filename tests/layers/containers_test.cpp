@@ -39,6 +39,9 @@ TEST_CASE("a ModuleList holds modules by position") {
   CHECK(list->ptr(1)->as<nn::Identity>());
   CHECK_THROWS_AS(list->insert(5, nn::ReLU()), IndexError);
   CHECK_THROWS_AS(list->push_back(std::shared_ptr<nn::Module>()), ValueError);
+  CHECK_THROWS_AS(list->push_back(nn::Linear(nullptr)), ValueError);
+  const std::shared_ptr<nn::Module> any_module = first;
+  CHECK(any_module == first.ptr());
 
   nn::ModuleList more;
   CHECK(more->is_empty());

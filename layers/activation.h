@@ -278,11 +278,7 @@ GRADUS_LAYER(Hardsigmoid, FunctionLayer, functional::hardsigmoid);
 GRADUS_LAYER(Hardswish, FunctionLayer, functional::hardswish);
 
 /// y = x where x > threshold, else value.
-struct ThresholdImpl : detail::FunctionLayer<ThresholdImpl, functional::threshold> {
-  using FunctionLayer::FunctionLayer;
-  ThresholdImpl(double threshold, double value) : FunctionLayer(ThresholdOptions(threshold, value)) {}
-};
-GRADUS_MODULE(Threshold);
+GRADUS_LAYER(Threshold, FunctionLayer, functional::threshold);
 
 /// y = 1 / (1 + exp(-x)).
 GRADUS_LAYER(Sigmoid, FunctionLayer, functional::sigmoid);

@@ -80,6 +80,10 @@ struct Layer : Cloneable<Derived, Base> {
   Layer() requires std::is_default_constructible_v<Options>
   = default;
   explicit Layer(const Options& options_) : options(options_) {}
+  /// Makes the options from several arguments.
+  template <class... Args>
+  requires(sizeof...(Args) > 1 && std::is_constructible_v<Options, Args...>) explicit Layer(Args&&... args)
+      : options(std::forward<Args>(args)...) {}
   void reset() override {}
   void pretty_print(std::ostream& stream) const override {
     LayerPrinter printer(stream, short_name<Derived>());

@@ -92,7 +92,6 @@ struct UnflattenOptions {
 /// Splits dimension `dim`: (N, C H W) to (N, C, H, W). One of the sizes may be -1.
 struct UnflattenImpl : detail::Layer<UnflattenImpl, UnflattenOptions> {
   using Layer::Layer;
-  UnflattenImpl(int64_t dim, std::vector<int64_t> sizes) : Layer(UnflattenOptions(dim, std::move(sizes))) {}
   Tensor forward(const Tensor& x);
 };
 GRADUS_MODULE(Unflatten);

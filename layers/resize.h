@@ -169,9 +169,6 @@ struct PadLayer : Layer<Derived, Options> {
   using Base::Base;
   PadLayer(std::initializer_list<int64_t> padding) requires std::is_constructible_v<Options, decltype(padding)>
       : Base(Options(padding)) {}
-  PadLayer(typename Options::Sides padding,
-           double value) requires std::is_constructible_v<Options, typename Options::Sides, double>
-      : Base(Options(padding, value)) {}
   Tensor forward(const Tensor& x) {
     const auto frame = this->enter();
     return pad(x, this->options.padding().sizes, kMode, this->options.value(), Loc{});
@@ -214,10 +211,6 @@ GRADUS_LAYER(PixelUnshuffle, FunctionLayer, functional::pixel_unshuffle);
 GRADUS_LAYER(Unfold, FunctionLayer, functional::unfold);
 
 /// The transpose of Unfold: adds each column to its window of the result, so that overlapping windows are summed.
-struct FoldImpl : detail::FunctionLayer<FoldImpl, functional::fold> {
-  using FunctionLayer::FunctionLayer;
-  FoldImpl(Pair output_size, Pair kernel_size) : FunctionLayer(FoldOptions(output_size, kernel_size)) {}
-};
-GRADUS_MODULE(Fold);
+GRADUS_LAYER(Fold, FunctionLayer, functional::fold);
 
 }  // namespace gradus::nn

@@ -29,8 +29,7 @@ std::string print(const nn::Module& module) {
 
 /// Returns a number for each condition (StepConditions), except the options of modules. Memory is represented by its
 /// address and, if `storages` is not null, also appended to `storages`.
-std::vector<int64_t> numbers_of(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts,
-                                std::vector<Storage>* storages) {
+std::vector<int64_t> numbers_of(const Optimizers& optimizers, const StepParts& parts, std::vector<Storage>* storages) {
   std::vector<int64_t> found;
   const auto add = [&](std::initializer_list<int64_t> numbers) { found.insert(found.end(), numbers); };
   const auto add_id = [&](unsigned id) { found.push_back(id); };
@@ -102,7 +101,7 @@ class StepPartsCollector final : public Observer {
 
 }  // namespace
 
-StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
+StepConditions::StepConditions(const Optimizers& optimizers, const StepParts& parts) {
   numbers_ = numbers_of(optimizers, parts, &storages_);
   for (const auto& entry : parts.modules)
     if (const std::shared_ptr<const nn::Module> module = entry.lock()) {
@@ -111,7 +110,7 @@ StepConditions::StepConditions(const std::vector<optim::Optimizer*>& optimizers,
     }
 }
 
-bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts) {
+bool StepConditions::hold(const Optimizers& optimizers, const StepParts& parts) {
   if (numbers_of(optimizers, parts, /*storages=*/nullptr) != numbers_) return false;
   // All modules still exist: numbers_of() skips destroyed modules, so there would have been fewer numbers above.
   for (size_t i = 0; i < parts.modules.size(); ++i) {
@@ -126,8 +125,8 @@ bool StepConditions::hold(const std::vector<optim::Optimizer*>& optimizers, cons
 
 // ---- ReplayedStep ----
 
-ReplayedStep::ReplayedStep(const char* name, Device device, std::vector<optim::Optimizer*> optimizers, Function step,
-                           int warm_up, bool wanted)
+ReplayedStep::ReplayedStep(const char* name, Device device, Optimizers optimizers, Function step, int warm_up,
+                           bool wanted)
     : device_(device), warm_up_(warm_up), wanted_(wanted), step_(std::move(step)), optimizers_(std::move(optimizers)) {
   const OpContext context(name);
   GRADUS_CHECK(warm_up >= 1, ValueError, "warm_up must be at least 1, got ", warm_up);
@@ -209,8 +208,7 @@ std::vector<double> ReplayedStep::options_of_optimizers() const {
 
 // ---- CapturedStep ----
 
-CapturedStep::CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
-                           CapturedStepOptions options)
+CapturedStep::CapturedStep(Device device, Optimizers optimizers, Function step, CapturedStepOptions options)
     : ReplayedStep("CapturedStep", device, std::move(optimizers), std::move(step), options.warm_up(),
                    options.enabled() && device.is_cuda()) {}
 
@@ -255,8 +253,7 @@ struct StaticStep::RecordedGraph : Recording {
   std::unique_ptr<graph::Executor> executor;
 };
 
-StaticStep::StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
-                       StaticStepOptions options)
+StaticStep::StaticStep(Device device, const Optimizers& optimizers, Function step, StaticStepOptions options)
     : ReplayedStep("StaticStep", device, optimizers, std::move(step), options.warm_up(), options.enabled()),
       options_(std::move(options)) {
   const OpContext context("StaticStep");

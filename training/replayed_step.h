@@ -38,6 +38,9 @@ class Executor;
 
 namespace gradus::training {
 
+/// The optimizers of a step.
+using Optimizers = std::vector<optim::Optimizer*>;
+
 /// What a step uses in addition to its batch and its optimizers.
 struct StepParts {
   std::vector<std::weak_ptr<const nn::Module>> modules;
@@ -56,10 +59,10 @@ struct StepParts {
 class StepConditions {
  public:
   StepConditions() = default;
-  StepConditions(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts);
+  StepConditions(const Optimizers& optimizers, const StepParts& parts);
   /// Returns true if nothing has changed. It runs before every replay, so it is cheap: it prints the options of a
   /// module only if the bytes of the module object have changed.
-  bool hold(const std::vector<optim::Optimizer*>& optimizers, const StepParts& parts);
+  bool hold(const Optimizers& optimizers, const StepParts& parts);
 
  private:
   struct ModuleOptions {
@@ -85,8 +88,7 @@ class ReplayedStep {
  protected:
   /// Errors call the step `name`. `warm_up` is the number of eager steps before the first recording. If `wanted` is
   /// false, every step is eager.
-  ReplayedStep(const char* name, Device device, std::vector<optim::Optimizer*> optimizers, Function step, int warm_up,
-               bool wanted);
+  ReplayedStep(const char* name, Device device, Optimizers optimizers, Function step, int warm_up, bool wanted);
 
   /// The shapes, strides and types of the tensors of a batch. A recording accepts only batches with the same signature.
   using Signature = std::vector<std::tuple<Shape, Strides, DType>>;
@@ -129,7 +131,7 @@ class ReplayedStep {
   void upload_learning_rates() const;
 
   const Function step_;
-  const std::vector<optim::Optimizer*> optimizers_;
+  const Optimizers optimizers_;
 };
 
 // ---- CapturedStep ----
@@ -148,8 +150,7 @@ class CapturedStep : public ReplayedStep {
   /// `optimizers` are all optimizers that the step uses; they must outlive this object. An optimizer without a rule
   /// (has_rule()) is a ValueError, because it does not read its scalars, such as the learning rate, from device memory.
   /// On the CPU every step is eager.
-  CapturedStep(Device device, std::vector<optim::Optimizer*> optimizers, Function step,
-               CapturedStepOptions options = {});
+  CapturedStep(Device device, Optimizers optimizers, Function step, CapturedStepOptions options = {});
 
   /// Trains on a batch, whose tensors may be on any device. After `warm_up` consecutive eager steps with batches of one
   /// size, the step is captured for this size. From then on, a call with a batch of this size copies the batch to the
@@ -202,8 +203,7 @@ class StaticStep : public ReplayedStep {
  public:
   /// `optimizers` are all optimizers that the step uses; they must outlive this object. An optimizer without a rule
   /// (has_rule()) is a ValueError.
-  StaticStep(Device device, const std::vector<optim::Optimizer*>& optimizers, Function step,
-             StaticStepOptions options = {});
+  StaticStep(Device device, const Optimizers& optimizers, Function step, StaticStepOptions options = {});
   ~StaticStep() override;
 
   /// Trains on a batch, whose tensors may be on any device. The first steps are eager. After that, the first step with

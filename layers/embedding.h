@@ -11,8 +11,7 @@ namespace gradus {
 namespace nn {
 
 /// How the rows of a bag, which is a group of indices, are combined: kSum, kMean or kMax.
-class EmbeddingBagMode {
- public:
+struct EmbeddingBagMode {
   enum Kind : uint8_t { sum, mean, max };
   constexpr EmbeddingBagMode(Kind kind_) : kind(kind_) {}  // NOLINT(google-explicit-constructor)
   EmbeddingBagMode(Reduction reduction);                   // NOLINT(google-explicit-constructor)

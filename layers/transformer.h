@@ -90,8 +90,7 @@ struct TransformerEncoderLayerOptions {
 /// Self-attention, followed by a feed-forward part of two linear layers. Each of the two parts has a residual
 /// connection and a LayerNorm: its result is norm(input + part(input)). Maps src (L, N, d_model) to the same shape.
 /// src_mask and src_key_padding_mask are attn_mask and key_padding_mask of MultiheadAttention.
-class TransformerEncoderLayerImpl : public Cloneable<TransformerEncoderLayerImpl> {
- public:
+struct TransformerEncoderLayerImpl : Cloneable<TransformerEncoderLayerImpl> {
   TransformerEncoderLayerImpl(int64_t d_model, int64_t nhead)
       : TransformerEncoderLayerImpl(TransformerEncoderLayerOptions(d_model, nhead)) {}
   explicit TransformerEncoderLayerImpl(const TransformerEncoderLayerOptions& options_) : options(options_) {
@@ -121,8 +120,7 @@ struct TransformerEncoderOptions {
 
 /// num_layers clones of encoder_layer in sequence, with the names layers.0, layers.1, …, then a clone of norm. As in
 /// PyTorch, all clones start with the same parameters.
-class TransformerEncoderImpl : public Cloneable<TransformerEncoderImpl> {
- public:
+struct TransformerEncoderImpl : Cloneable<TransformerEncoderImpl> {
   TransformerEncoderImpl(TransformerEncoderLayer layer, int64_t num_layers)
       : TransformerEncoderImpl(TransformerEncoderOptions(std::move(layer), num_layers)) {}
   explicit TransformerEncoderImpl(const TransformerEncoderOptions& options_) : options(options_) {
@@ -142,8 +140,7 @@ using TransformerDecoderLayerOptions = TransformerEncoderLayerOptions;
 /// Like the encoder layer, but between self-attention and the linear layers it attends to `memory` (S, N, d_model), the
 /// encoder's output. Maps tgt (T, N, d_model) to the same shape. Masks as in MultiheadAttention: tgt_mask (T, T),
 /// memory_mask (T, S), tgt_key_padding_mask (N, T), memory_key_padding_mask (N, S).
-class TransformerDecoderLayerImpl : public Cloneable<TransformerDecoderLayerImpl> {
- public:
+struct TransformerDecoderLayerImpl : Cloneable<TransformerDecoderLayerImpl> {
   TransformerDecoderLayerImpl(int64_t d_model, int64_t nhead)
       : TransformerDecoderLayerImpl(TransformerDecoderLayerOptions(d_model, nhead)) {}
   explicit TransformerDecoderLayerImpl(const TransformerDecoderLayerOptions& options_) : options(options_) {
@@ -172,8 +169,7 @@ struct TransformerDecoderOptions {
 };
 
 /// num_layers clones of decoder_layer in sequence, then a clone of norm.
-class TransformerDecoderImpl : public Cloneable<TransformerDecoderImpl> {
- public:
+struct TransformerDecoderImpl : Cloneable<TransformerDecoderImpl> {
   TransformerDecoderImpl(TransformerDecoderLayer layer, int64_t num_layers)
       : TransformerDecoderImpl(TransformerDecoderOptions(std::move(layer), num_layers)) {}
   explicit TransformerDecoderImpl(const TransformerDecoderOptions& options_) : options(options_) {
@@ -209,8 +205,7 @@ struct TransformerOptions {
 
 /// Maps src (S, N, d_model) and tgt (T, N, d_model) to decoder(tgt, encoder(src)) of shape (T, N, d_model). Encoder and
 /// decoder each end with a LayerNorm. Weights are initialised with xavier_uniform_.
-class TransformerImpl : public Cloneable<TransformerImpl> {
- public:
+struct TransformerImpl : Cloneable<TransformerImpl> {
   TransformerImpl() : TransformerImpl(TransformerOptions()) {}
   explicit TransformerImpl(const TransformerOptions& options_) : options(options_) { TransformerImpl::reset(); }
   void reset() override;

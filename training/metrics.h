@@ -115,8 +115,7 @@ class TopK : public MeanMetric {
 
 /// The exponential of the mean cross-entropy. A model is as uncertain as if it chose among this number of equally
 /// likely tokens.
-class Perplexity : public MeanMetric {
- public:
+struct Perplexity : MeanMetric {
   /// Takes the mean cross-entropy (one element) of a batch, and the number of its targets that were not ignored. A
   /// negative count is a ValueError.
   void update(const Tensor& mean_loss, int64_t count, Loc where = Loc::current());

@@ -34,8 +34,7 @@ LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::
 namespace datasets {
 
 /// Samples are {image (3, 32, 32) float32 in [0, 1], class as an int64 scalar}.
-class CIFAR10 : public ImageDataset {
- public:
+struct CIFAR10 : ImageDataset {
   static constexpr size_t kTrainSize = 50000, kTestSize = 10000;
 
   /// Reads the unpacked files of `mode` from the folder `root` or its subfolder cifar-10-batches-bin. Some batches may
@@ -50,8 +49,7 @@ class CIFAR10 : public ImageDataset {
 };
 
 /// Samples are {image (3, 96, 96) float32 in [0, 1], class as an int64 scalar}.
-class STL10 : public ImageDataset {
- public:
+struct STL10 : ImageDataset {
   static constexpr size_t kTrainSize = 5000, kTestSize = 8000;
 
   /// Reads the two unpacked files of `mode` from the folder `root` or its subfolder stl10_binary. They may contain

@@ -27,8 +27,7 @@ namespace datasets {
 
 /// The same as torch::data::datasets::MNIST. Samples are {image (1, 28, 28) float32 in [0, 1], class as an int64
 /// scalar}.
-class MNIST : public ImageDataset {
- public:
+struct MNIST : ImageDataset {
   /// Reads the images and the labels of `mode` from the folder `root` or one of its subfolders mnist, MNIST/raw (where
   /// torchvision puts them), raw, mnist/raw and MNIST. The files are called train-images-idx3-ubyte or
   /// train-images.idx3-ubyte and so on, and may end in .gz. Datasets with the same file names (Fashion-MNIST,
@@ -45,8 +44,7 @@ std::string find_mnist(const std::string& directory = "");
 /// thickness and ink, and has random noise. Sample i depends only on (seed, mode, i) and is the same on every machine,
 /// because only + - * / and square roots are used. Training and test samples come from different parts of the stream of
 /// random numbers.
-class SyntheticDigits : public ImageDataset {
- public:
+struct SyntheticDigits : ImageDataset {
   /// Draws `count` digits.
   explicit SyntheticDigits(size_t count, uint64_t seed = 0, Mode mode = Mode::kTrain);
 };

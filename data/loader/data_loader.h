@@ -248,8 +248,7 @@ class DatasetLoader : public DataLoaderBase {
 
 /// A loader of `Dataset` in the order of `Sampler`.
 template <class Dataset, class Sampler>
-class DataLoader : public DatasetLoader<Dataset> {
- public:
+struct DataLoader : DatasetLoader<Dataset> {
   DataLoader(Dataset dataset, Sampler sampler, const DataLoaderOptions& options)
       : DatasetLoader<Dataset>(std::move(dataset), std::make_unique<Sampler>(std::move(sampler)), options) {}
 };

@@ -164,16 +164,14 @@ class DistributedSampler : public OrderSampler {
 };
 
 /// Visits a rank's part of RandomSampler's order. All ranks must use the same seed.
-class DistributedRandomSampler : public DistributedSampler {
- public:
+struct DistributedRandomSampler : DistributedSampler {
   explicit DistributedRandomSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
                                     bool allow_duplicates = false)
       : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/true) {}
 };
 
 /// Visits a rank's part of the order 0, 1, 2, …
-class DistributedSequentialSampler : public DistributedSampler {
- public:
+struct DistributedSequentialSampler : DistributedSampler {
   explicit DistributedSequentialSampler(size_t size, size_t num_replicas = 1, size_t rank = 0,
                                         bool allow_duplicates = false)
       : DistributedSampler(size, num_replicas, rank, allow_duplicates, /*shuffle=*/false) {}

@@ -439,8 +439,7 @@ class ParameterContainer : public Cloneable<Derived> {
 }  // namespace detail
 
 /// Parameters by position (torch::nn::ParameterList).
-class ParameterListImpl : public detail::ParameterContainer<ParameterListImpl> {
- public:
+struct ParameterListImpl : detail::ParameterContainer<ParameterListImpl> {
   static constexpr const char* kName = "ParameterList";
   ParameterListImpl() = default;
   explicit ParameterListImpl(const TensorList& parameters) { extend(parameters); }
@@ -466,8 +465,7 @@ class ParameterListImpl : public detail::ParameterContainer<ParameterListImpl> {
 GRADUS_MODULE(ParameterList);
 
 /// Parameters by name (torch::nn::ParameterDict).
-class ParameterDictImpl : public detail::ParameterContainer<ParameterDictImpl> {
- public:
+struct ParameterDictImpl : detail::ParameterContainer<ParameterDictImpl> {
   static constexpr const char* kName = "ParameterDict";
   ParameterDictImpl() = default;
   explicit ParameterDictImpl(const StateDict& parameters) { update(parameters); }

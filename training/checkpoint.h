@@ -147,7 +147,7 @@ class Checkpoint {
     std::function<std::string()> get;
     std::function<bool(const std::string&)> set;
   };
-  using Contents = std::pair<std::vector<std::pair<std::string, Array>>, io::Metadata>;
+  using Contents = std::pair<io::NamedArrays, io::Metadata>;
   Contents contents() const;
   void take(const io::Safetensors& file, const std::string& path);
   Checkpoint& add_value(const std::string& name, std::function<std::string()> get,

@@ -95,8 +95,8 @@ StateDict detail::copy_of(const StateDict& state) {
   return copy;
 }
 
-void detail::store_state(const StateDict& state, const std::string& prefix,
-                         std::vector<std::pair<std::string, Array>>& tensors, io::Metadata& metadata) {
+void detail::store_state(const StateDict& state, const std::string& prefix, io::NamedArrays& tensors,
+                         io::Metadata& metadata) {
   std::vector<std::string> names = state.keys();
   std::sort(names.begin(), names.end());
   std::map<const void*, std::vector<size_t>> stored;  // indices into `tensors` by address of the first element
@@ -139,7 +139,7 @@ void Module::load(serialize::InputArchive& archive) {
 
 void save_safetensors(const Module& module, const std::string& path) {
   const OpContext context("save");
-  std::vector<std::pair<std::string, Array>> tensors;
+  io::NamedArrays tensors;
   io::Metadata metadata{{"format", "pt"}};  // PyTorch's loaders need this entry
   detail::store_state(module.state_dict(), "", tensors, metadata);
   io::save_safetensors(path, tensors, metadata);

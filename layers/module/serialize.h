@@ -40,8 +40,7 @@ namespace detail {
 StateDict copy_of(const StateDict& state);
 /// Adds the tensors of `state` to the content of a file, with `prefix` before each name. Tied tensors are stored once,
 /// as described at the head of this file.
-void store_state(const StateDict& state, const std::string& prefix, std::vector<std::pair<std::string, Array>>& tensors,
-                 io::Metadata& metadata);
+void store_state(const StateDict& state, const std::string& prefix, io::NamedArrays& tensors, io::Metadata& metadata);
 /// Returns the tensors whose names begin with `prefix`, under names without the prefix, and the tensors that the
 /// metadata tie to them. If `own` is given, entries of the metadata whose names are not in `own` are ignored, because
 /// other programs may store arbitrary metadata.

@@ -28,22 +28,21 @@ TensorOptions options_like(const Tensor& x, const TensorOptions& options) {
   return options.dtype(options.dtype_or(x.dtype())).device(options.device_or(x.device()));
 }
 
-Array uninitialised_like(const Tensor& x, const TensorOptions& options) {
+Array uninitialised(const Tensor& x, const TensorOptions& options) {
   return Array::empty_like(x.array(), options.dtype_or(x.dtype()), options.device_or(x.device()));
 }
 
-Tensor filled_like(const char* name, const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where) {
+// Returns a tensor of size `like`, or like the tensor `like`, after `write` has written its elements.
+template <class Like, class Write>
+Tensor written(const char* name, const Like& like, const TensorOptions& options, Loc where, const Write& write) {
   OpScope op(name, where);
-  Array y = uninitialised_like(x, options);
-  ops::fill(y, value);
+  Array y = uninitialised(like, options);
+  write(y);
   return finished(std::move(y), options);
 }
 
-// Returns y as a tensor after `draw` has written random numbers into it.
-template <class Draw>
-Tensor drawn(Array y, const TensorOptions& options, const Draw& draw) {
-  draw(y);
-  return finished(std::move(y), options);
+Tensor filled_like(const char* name, const Tensor& x, const Scalar& value, const TensorOptions& options, Loc where) {
+  return written(name, x, options, where, [&](const Array& y) { ops::fill(y, value); });
 }
 
 // Determines the shape of nested braces, checks that all rows have equal length, and collects the numbers in order.
@@ -89,7 +88,7 @@ Tensor eye(int64_t n, int64_t m, const TensorOptions& options, Loc where) {
 }
 Tensor empty_like(const Tensor& x, const TensorOptions& options, Loc where) {
   OpScope op("empty_like", where);
-  return finished(uninitialised_like(x, options), options);
+  return finished(uninitialised(x, options), options);
 }
 Tensor zeros_like(const Tensor& x, const TensorOptions& options, Loc where) {
   return filled_like("zeros_like", x, 0, options, where);
@@ -101,16 +100,13 @@ Tensor full_like(const Tensor& x, const Scalar& value, const TensorOptions& opti
   return filled_like("full_like", x, value, options, where);
 }
 Tensor rand_like(const Tensor& x, const TensorOptions& options, Loc where) {
-  OpScope op("rand_like", where);
-  return drawn(uninitialised_like(x, options), options, [](const Array& y) { ops::uniform(y, 0, 1); });
+  return written("rand_like", x, options, where, [](const Array& y) { ops::uniform(y, 0, 1); });
 }
 Tensor randn_like(const Tensor& x, const TensorOptions& options, Loc where) {
-  OpScope op("randn_like", where);
-  return drawn(uninitialised_like(x, options), options, [](const Array& y) { ops::normal(y, 0, 1); });
+  return written("randn_like", x, options, where, [](const Array& y) { ops::normal(y, 0, 1); });
 }
 Tensor randint_like(const Tensor& x, int64_t low, int64_t high, const TensorOptions& options, Loc where) {
-  OpScope op("randint_like", where);
-  return drawn(uninitialised_like(x, options), options, [&](const Array& y) { ops::randint(y, low, high); });
+  return written("randint_like", x, options, where, [&](const Array& y) { ops::randint(y, low, high); });
 }
 Tensor randint_like(const Tensor& x, int64_t high, const TensorOptions& options, Loc where) {
   return randint_like(x, 0, high, options, where);
@@ -183,25 +179,23 @@ Tensor triu_indices(int64_t row, int64_t col, int64_t offset, const TensorOption
 }
 
 Tensor rand(IntArrayRef size, const TensorOptions& options, Loc where) {
-  OpScope op("rand", where);
-  return drawn(uninitialised(size, options), options, [](const Array& y) { ops::uniform(y, 0, 1); });
+  return written("rand", size, options, where, [](const Array& y) { ops::uniform(y, 0, 1); });
 }
 Tensor randn(IntArrayRef size, const TensorOptions& options, Loc where) {
-  OpScope op("randn", where);
-  return drawn(uninitialised(size, options), options, [](const Array& y) { ops::normal(y, 0, 1); });
+  return written("randn", size, options, where, [](const Array& y) { ops::normal(y, 0, 1); });
 }
 Tensor randint(int64_t low, int64_t high, IntArrayRef size, const TensorOptions& options, Loc where) {
   OpScope op("randint", where);
   Array y = Array::empty(size, options.dtype_or(DType::i64), options.device());
-  return drawn(std::move(y), options, [&](const Array& y) { ops::randint(y, low, high); });
+  ops::randint(y, low, high);
+  return finished(std::move(y), options);
 }
 Tensor randperm(int64_t n, const TensorOptions& options, Loc where) {
   OpScope op("randperm", where);
   return finished(ops::cast(ops::randperm(n, options.device()), options.dtype_or(DType::i64)), options);
 }
 Tensor normal(double mean, double std, IntArrayRef size, const TensorOptions& options, Loc where) {
-  OpScope op("normal", where);
-  return drawn(uninitialised(size, options), options, [&](const Array& y) { ops::normal(y, mean, std); });
+  return written("normal", size, options, where, [&](const Array& y) { ops::normal(y, mean, std); });
 }
 Tensor bernoulli(const Tensor& x, Loc where) {
   OpScope op("bernoulli", where);

@@ -124,8 +124,8 @@ bool gradgradcheck(const GradcheckFunction& f, const TensorList& inputs, double 
     if (results[i].requires_grad()) all.back().set_requires_grad(true);
   }
   auto gradients = [&](const TensorList& arguments) {
-    const TensorList xs(arguments.begin(), arguments.begin() + static_cast<int64_t>(inputs.size()));
-    const TensorList dys(arguments.begin() + static_cast<int64_t>(inputs.size()), arguments.end());
+    const TensorList xs(arguments.begin(), arguments.begin() + std::ssize(inputs));
+    const TensorList dys(arguments.begin() + std::ssize(inputs), arguments.end());
     TensorList wanted;
     for (const Tensor& x : xs)
       if (x.defined() && x.requires_grad()) wanted.push_back(x);

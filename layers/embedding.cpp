@@ -131,8 +131,7 @@ Tensor places_of_maxima(const Tensor& rows, const Tensor& counted, const BagEnds
   for (size_t bag = 0; bag + 1 < ends.size(); ++bag)
     classes[std::bit_width(static_cast<uint64_t>(ends[bag + 1] - ends[bag]))].push_back(bag);
   const Device device = rows.device();
-  const Tensor places =
-      zeros({static_cast<int64_t>(ends.size()) - 1, rows.size(1)}, TensorOptions(kLong).device(device));
+  const Tensor places = zeros({std::ssize(ends) - 1, rows.size(1)}, TensorOptions(kLong).device(device));
   for (const auto& [bits, bags] : classes) {
     if (bits == 0) continue;
     const int64_t length = (int64_t{1} << bits) - 1;  // shorter bags are padded with their last index
@@ -177,7 +176,7 @@ Tensor functional::embedding_bag(const Tensor& indices, const Tensor& weight, co
   // Returns the sums (bags, …) of `parts` (bags, length, …) or (n, …) over each bag. Half types are summed in float32.
   const auto sums = [&](const Tensor& parts) {
     if (is_matrix) return parts.to(type).sum(1);
-    const Tensor none = zeros({static_cast<int64_t>(ends.size()) - 1, parts.size(1)}, parts.options().dtype(type));
+    const Tensor none = zeros({std::ssize(ends) - 1, parts.size(1)}, parts.options().dtype(type));
     return none.index_add(0, bag, parts.to(type));
   };
   if (is_max) {

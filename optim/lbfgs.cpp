@@ -164,7 +164,7 @@ Tensor LBFGS::step(LossClosure closure) {
     if (++iterations_ > 1) {
       Pair pair{direction_ * distance_, gradient - gradient_};
       if (dot(pair.change, pair.step) > 1e-10) {
-        if (static_cast<int64_t>(history_.size()) == options.history_size()) history_.erase(history_.begin());
+        if (std::ssize(history_) == options.history_size()) history_.erase(history_.begin());
         history_.push_back(std::move(pair));
       }
     }

@@ -48,7 +48,7 @@ void for_each_label(const Tensor& labels, int64_t classes, int64_t ignore_index,
 // are on the host, which NCCL groups support, too.
 template <class T>
 std::vector<T> of_all_ranks(const std::vector<T>& own, dist::ProcessGroup& group) {
-  const auto size = static_cast<int64_t>(own.size());
+  const auto size = std::ssize(own);
   const Array in = Array::empty({size}, dtype_of<T>), out = Array::empty({group.size() * size}, dtype_of<T>);
   std::ranges::copy(own, in.data<T>());
   group.gather_on_host(in, out);
@@ -171,7 +171,7 @@ void RocArea::update(const Tensor& scores, const Tensor& target, Loc where) {
 
 void RocArea::all_reduce(dist::ProcessGroup& group) {
   for (std::vector<double>& scores : scores_) {
-    const int64_t longest = std::ranges::max(of_all_ranks(std::vector{static_cast<int64_t>(scores.size())}, group));
+    const int64_t longest = std::ranges::max(of_all_ranks(std::vector{std::ssize(scores)}, group));
     std::vector<double> padded = scores;  // padded with NaN, which is never a score, to equal lengths on all ranks
     padded.resize(static_cast<size_t>(longest), std::numeric_limits<double>::quiet_NaN());
     if (longest > 0) scores = of_all_ranks(padded, group);

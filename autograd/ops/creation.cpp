@@ -53,7 +53,7 @@ void flatten(const detail::NestedNumbers& numbers, int depth, Shape* shape, std:
     values->push_back(numbers.scalar);
     return;
   }
-  const int64_t count = static_cast<int64_t>(numbers.children.size());
+  const int64_t count = std::ssize(numbers.children);
   if (depth == shape->size()) {
     GRADUS_CHECK(values->empty(), ShapeError, "found a row instead of a number");
     shape->push_back(count);

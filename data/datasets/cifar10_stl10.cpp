@@ -30,7 +30,7 @@ LabelledImages parse_stl10(io::ByteSpan images, io::ByteSpan labels, const std::
   GRADUS_CHECK(!images.empty() && images.size() % kImageBytes == 0, IoError, "'", name, "' has ", images.size(),
                " bytes; a file of STL-10 images has a multiple of ", kImageBytes,
                ": it is truncated or something else");
-  const int64_t count = static_cast<int64_t>(images.size()) / kImageBytes;
+  const int64_t count = std::ssize(images) / kImageBytes;
   GRADUS_CHECK(static_cast<size_t>(count) == labels.size(), IoError, "'", name, "' has ", count,
                " images, but its file of labels has ", labels.size());
   const Array classes = Array::empty({count}, DType::u8);

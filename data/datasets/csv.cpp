@@ -131,7 +131,7 @@ std::pair<Tensor, std::vector<std::string>> Csv::categories(const std::string& n
   std::vector<std::string> words;
   std::vector<int64_t> codes;
   for (const auto& row : rows) {
-    const auto [place, is_new] = numbers.try_emplace(row[column], static_cast<int64_t>(words.size()));
+    const auto [place, is_new] = numbers.try_emplace(row[column], std::ssize(words));
     if (is_new) words.push_back(row[column]);
     codes.push_back(place->second);
   }

@@ -45,7 +45,7 @@ Example<> ImageDataset::get(size_t index) {
 }
 
 Example<> ImageDataset::get_stacked(const Indices& indices) const {
-  const int64_t count = static_cast<int64_t>(indices.size());
+  const int64_t count = std::ssize(indices);
   const Array images = Array::empty({count, bytes_.size(1), bytes_.size(2), bytes_.size(3)});
   const Array labels = Array::empty({count}, DType::i64);
   for (int64_t i = 0; i < count; ++i) {

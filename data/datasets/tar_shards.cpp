@@ -118,7 +118,7 @@ class TarStream : public std::enable_shared_from_this<TarStream> {
       shuffle_buffer_.push_back(std::move(*next));
     }
     if (shuffle_buffer_.empty()) return std::nullopt;
-    const auto size = static_cast<int64_t>(shuffle_buffer_.size());
+    const auto size = std::ssize(shuffle_buffer_);
     const int64_t chosen = random_integer(seed_, shuffle_buffer_stream(epoch_), drawn_++, 0, size);
     std::swap(shuffle_buffer_[static_cast<size_t>(chosen)], shuffle_buffer_.back());
     Numbered next = std::move(shuffle_buffer_.back());

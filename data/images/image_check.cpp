@@ -76,7 +76,7 @@ ImageHeader check_png(io::ByteSpan bytes, const std::string& name) {
       has_palette = true;
       if (color == kPaletteColor) header.palette.assign(chunk.data.begin(), chunk.data.end());
     } else if (chunk.is("IDAT")) {
-      packed_bytes += static_cast<int64_t>(chunk.data.size());
+      packed_bytes += std::ssize(chunk.data);
     } else if (chunk.is("IEND")) {
       break;
     }

@@ -29,7 +29,7 @@ Planes planes_like(const Planes& planes, ImageSize size) {
 }
 
 float fill_of(const Fill& fill, const Planes& planes, int64_t i, std::string_view name) {
-  const int64_t count = static_cast<int64_t>(fill.values.size());
+  const int64_t count = std::ssize(fill.values);
   if (count == 1) return static_cast<float>(fill.values[0]);
   const Array& x = planes.array;
   GRADUS_CHECK(x.ndim() >= 3 && x.size(-3) == count, ValueError, name, " has ", count,

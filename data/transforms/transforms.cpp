@@ -61,7 +61,7 @@ Tensor stack(const TensorList& tensors) {
   GRADUS_CHECK(!tensors.empty(), ShapeError, "Stack needs at least one example");
   const Array& first = tensors[0].array();
   Shape shape = first.shape();
-  shape.insert(0, static_cast<int64_t>(tensors.size()));
+  shape.insert(0, std::ssize(tensors));
   const Array out = Array::empty(shape, first.dtype());
   char* to = static_cast<char*>(out.data());
   for (const Tensor& tensor : tensors) {

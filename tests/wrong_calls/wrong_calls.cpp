@@ -46,7 +46,7 @@ std::string verdict(const WrongCall& wrong) {
     if (!says(text, part)) return "does not say '" + part + "': " + text;
   if (!wrong.path.empty()) {
     if (!says(text, "layer '" + wrong.path + "'")) return "does not name the layer '" + wrong.path + "': " + text;
-  } else if (!wrong.without_line && !says(text, " (at " + line_of(wrong.where) + ")")) {
+  } else if (!wrong.op.empty() && !wrong.without_line && !says(text, " (at " + line_of(wrong.where) + ")")) {
     return "does not cite " + line_of(wrong.where) + ": " + text;
   }
   if (const std::string left = left_behind(); !left.empty()) return "leaves " + left + " behind: " + text;

@@ -17,7 +17,7 @@ namespace gradus::test {
 
 /// One line of a table. It stands on one line of the source, so that the message can be held to that line.
 struct WrongCall {
-  std::string op;                  ///< what the message begins with, in brackets; "" where no operator runs
+  std::string op;  ///< what the message begins with, in brackets; "" if it names neither operator nor line
   std::vector<std::string> parts;  ///< what else the message has to say: the numbers or names that disagree
   std::function<void()> call;
   /// Runs `call`; an exception of the right kind leaves its text, anything else is described by the result.
@@ -28,7 +28,7 @@ struct WrongCall {
 
   /// The call fails inside the layer with this path.
   WrongCall in(std::string layer) && { return path = std::move(layer), std::move(*this); }
-  /// No operator runs that could know the line: a constructor, a file. `parts` begin with who found the mistake.
+  /// The message begins with a name, but names no line, as no operator runs: a constructor, an allocation.
   WrongCall found_outside_of_operators() && { return without_line = true, std::move(*this); }
 };
 

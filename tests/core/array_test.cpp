@@ -126,6 +126,9 @@ TEST_CASE("density and overlap") {
   CHECK_FALSE(x.slice(1, 0, 3).is_dense());
   CHECK_FALSE(x.slice(1, 0, 3).may_overlap());
   CHECK(x.as_strided({3, 3}, {1, 1}, 0).may_overlap());
+  CHECK(x.as_strided({2, 4}, {2, 1}, 0).may_overlap());        // the second row begins inside the first
+  CHECK(x.as_strided({2, 2, 2}, {4, 3, 1}, 0).may_overlap());  // element 4 of the storage is also element 3 + 1
+  CHECK_FALSE(x.as_strided({2, 2, 2}, {5, 3, 1}, 0).may_overlap());
   CHECK_FALSE(Array::empty({0}).may_overlap());
 }
 

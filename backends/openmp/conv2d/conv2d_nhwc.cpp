@@ -76,8 +76,8 @@ class NhwcConvolution {
  public:
   NhwcConvolution(const NhwcTiles& tiles, const ConvOperands<T>& operands)
       : t_(tiles), o_(operands), kernels_(o_.kernels()), axes_{o_.axes(0), o_.axes(1)},
-        tiles_(o_.geometry, o_.x, o_.y, kernels_.tile_columns, is_depthwise(o_.geometry, o_.x, o_.y)), x_(o_.x),
-        y_(o_.y), source_(kernels_, x_, o_.mask), target_(kernels_, y_) {
+        tiles_(o_.geometry, o_.x, o_.y, kernels_.tile_columns), x_(o_.x), y_(o_.y), source_(kernels_, x_, o_.mask),
+        target_(kernels_, y_) {
     if (!x_.data) x_.data = y_.data;  // an empty image is never read, but addresses in it are computed
     for (const WindowAxis& rows : axes_[0])
       for (const WindowAxis& columns : axes_[1]) {
@@ -216,7 +216,7 @@ ConvPlan plan_nhwc(const ConvProblem& p) {
   t.least = taps.least, t.most = taps.total ? taps.most : -1;
   const int64_t width = p.tile().columns, channels = p.in.C / p.g.groups;
   const bool depthwise = is_depthwise(p.g, p.in, p.out);
-  const int64_t tiles = FilterTiles(p.g, p.in, p.out, width, depthwise).count(), images = p.out.N;
+  const int64_t tiles = FilterTiles(p.g, p.in, p.out, width).count(), images = p.out.N;
 
   const int64_t row_bytes = (rows.step * p.in.W * p.in.C + rows.out_step * p.out.W * p.out.C) * p.element();
   // All parts of the filters read the same channels; depthwise, they read whole pixels.

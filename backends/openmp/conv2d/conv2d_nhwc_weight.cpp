@@ -23,8 +23,7 @@ class WeightGradient {
  public:
   WeightGradient(const NhwcWeightTiles& tiles, const ConvOperands<T>& o)
       : kernels_(o.kernels()), t_(tiles), o_(o), dy_(o.x), x_(o.image), gradients_(kernels_, o.x, o.mask),
-        images_(kernels_, o.image, nullptr),
-        tiles_(o.geometry, o.image, o.x, kernels_.tile_columns, is_depthwise(o.geometry, o.image, o.x)),
+        images_(kernels_, o.image, nullptr), tiles_(o.geometry, o.image, o.x, kernels_.tile_columns),
         width_(kernels_.tile_columns), channels_(o_.dw.C), taps_(o_.dw.H * o_.dw.W), rows_(spans_of_taps(axis(0))),
         runs_(t_.joins_taps ? spans_of(axis(1)) : spans_of_taps(axis(1))) {
     for (const Span& run : runs_) panels_ = std::max(panels_, ceil_div(height(run), int64_t{kernels_.tile_rows}));
@@ -188,7 +187,7 @@ ConvPlan plan_weight(const ConvProblem& p) {
   if (dy.C == 0 || p.w.numel() == 0) return plan;
   NhwcWeightTiles t = {};
   const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;
-  const int64_t tiles = FilterTiles(p.g, x, dy, width, depthwise).count();
+  const int64_t tiles = FilterTiles(p.g, x, dy, width).count();
   const int64_t part_size = tiles * taps * channels * width;
   // A pixel with few channels makes a tile of few rows, too few to hide the latency of their multiply-adds.
   t.joins_taps = depthwise || (2 * channels < tile.rows && groups == 1 && p.g.dilation[1] == 1 &&

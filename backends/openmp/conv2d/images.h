@@ -49,15 +49,15 @@ inline bool is_depthwise(const Conv2dGeometry& g, const ImageLayout& in, const I
   return g.groups > 1 && in.C == g.groups && out.C == g.groups;
 }
 
-/// Register tiles of filters: tile i has columns(i) <= `width` filters of one group, starting at first(i). With
-/// `depthwise` all groups count as one, and lane j of a tile reads channel j.
+/// Register tiles of filters: tile i has columns(i) <= `width` filters of one group, starting at first(i). In depthwise
+/// convolutions all groups count as one, and lane j of a tile reads channel j.
 struct FilterTiles {
   bool depthwise;
   int64_t groups, filters, channels, width;  ///< filters and channels of a group
 
-  FilterTiles(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out, int64_t width, bool depthwise)
-      : depthwise(depthwise), groups(depthwise ? 1 : g.groups), filters(out.C / groups), channels(in.C / g.groups),
-        width(width) {}
+  FilterTiles(const Conv2dGeometry& g, const ImageLayout& in, const ImageLayout& out, int64_t width)
+      : depthwise(is_depthwise(g, in, out)), groups(depthwise ? 1 : g.groups), filters(out.C / groups),
+        channels(in.C / g.groups), width(width) {}
   int64_t of_group() const { return ceil_div(filters, width); }
   int64_t count() const { return groups * of_group(); }
   int64_t group(int64_t tile) const { return tile / of_group(); }

@@ -206,7 +206,7 @@ bool computes_images(const ConvProblem& p) {
 
 ConvPlan plan_nhwc(const ConvProblem& p) {
   ConvPlan plan;
-  plan.dense_weights = is_depthwise(p.g, p.in, p.out) || !p.filters_last;
+  plan.dense_weights = !p.filters_last;
   if (p.out.numel() == 0) return plan;
   NhwcTiles t = {};
   constexpr int64_t kLeastPixels = 128;  // per part if possible, to amortise loading the weights

@@ -183,7 +183,7 @@ ConvPlan plan_weight(const ConvProblem& p) {
   const Registers tile = p.tile();
   const bool depthwise = is_depthwise(p.g, x, dy);
   ConvPlan plan;
-  plan.dense_weights = depthwise || !p.filters_last;
+  plan.dense_weights = !p.filters_last;
   if (dy.C == 0 || p.w.numel() == 0) return plan;
   NhwcWeightTiles t = {};
   const int64_t channels = p.w.C, taps = p.w.H * p.w.W, width = tile.columns, groups = p.g.groups;

@@ -154,7 +154,7 @@ class TcpTransport::Exchange {
     for (size_t r = 0; r < peers_.size(); ++r)
       if (entries_[1 + 3 * r].revents != 0) read_control(static_cast<int>(r));
     for (size_t r = 0; r < peers_.size(); ++r)
-      if (!held_[2 * r] && !inspected_[r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
+      if (!held_[2 * r] && entries_[2 + 3 * r].revents != 0) inspect(static_cast<int>(r));
   }
 
   /// Looks at a message that this rank does not wait for, without removing it from the socket. Throws if the message
@@ -163,7 +163,7 @@ class TcpTransport::Exchange {
   void inspect(int rank) {
     std::array<std::byte, MessageHeader::kBytes> header = {};
     const ssize_t got = recv(peer_of(rank).in.descriptor(), header.data(), header.size(), MSG_PEEK);
-    if (got > 0 && got < static_cast<ssize_t>(header.size())) return;  // the rest has not arrived yet
+    if (got != 0 && got < static_cast<ssize_t>(header.size())) return;  // it has not arrived, or not all of it
     inspected_[static_cast<size_t>(rank)] = true;
     Descriptor theirs;
     try {

@@ -17,7 +17,6 @@ namespace gradus::nn::parallel {
 
 TensorList scatter(const Tensor& x, const std::vector<Device>& devices, int64_t dim) {
   GRADUS_CHECK(!devices.empty(), ValueError, "scatter needs at least one device");
-  if (devices.size() == 1) return {x.to(devices[0])};
   TensorList parts = x.chunk(static_cast<int64_t>(devices.size()), dim);
   for (size_t i = 0; i < parts.size(); ++i) parts[i] = parts[i].to(devices[i]);
   return parts;

@@ -102,6 +102,7 @@ TEST_CASE("an optimizer trains the module through its replicas", "[data_parallel
 
 TEST_CASE("scatter and gather: other dimensions, short batches, scalars", "[data_parallel]") {
   CHECK_THROWS_WITH(nn::parallel::scatter(ones({2}), {}), contains("at least one device"));
+  CHECK_THROWS_WITH(scatter(tensor(1.0), cpus(1)), contains("a scalar has no dimensions"));
   const Tensor x = arange(20, kDouble).reshape({2, 10}).requires_grad_();
   const TensorList parts = scatter(x, cpus(4), 1);
   REQUIRE(parts.size() == 4);

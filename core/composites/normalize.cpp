@@ -85,8 +85,7 @@ void Backend::normalize_backward(const NormalizeBackwardArgs& args) {
     plain.dy = masked_by_relu(dy, y, dresidual, scratch);
     plain.y = {};
     plain.dresidual = {};
-    if (dx || dweight || dbias) normalize_backward(plain);
-    return;
+    return normalize_backward(plain);
   }
   const Arithmetic math(*this);
   const Array wide = math.widen(x), gradient = math.cast(dy, wide.dtype());

@@ -16,7 +16,6 @@
 #include <cmath>
 #include <vector>
 
-#include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/parallel/parallel.h>
 
@@ -74,8 +73,8 @@ struct Pass {
 template <class T>
 class NhwcConvolution {
  public:
-  NhwcConvolution(const NhwcTiles& tiles, const ConvOperands<T>& operands)
-      : t_(tiles), o_(operands), kernels_(o_.kernels()), axes_{o_.axes(0), o_.axes(1)},
+  NhwcConvolution(const ConvPlan& plan, const ConvOperands<T>& operands)
+      : t_(std::get<NhwcTiles>(plan.tiles)), o_(operands), kernels_(o_.kernels()), axes_{o_.axes(0), o_.axes(1)},
         tiles_(o_.geometry, o_.x, o_.y, kernels_.tile_columns), x_(o_.x), y_(o_.y), source_(kernels_, x_, o_.mask),
         target_(kernels_, y_) {
     if (!x_.data) x_.data = y_.data;  // an empty image is never read, but addresses in it are computed
@@ -197,12 +196,6 @@ class NhwcConvolution {
   const NhwcTarget<T> target_;
   std::vector<Pass<T>> passes_;
 };
-
-template <bool kDepthwise>
-bool computes_images(const ConvProblem& p) {
-  const bool images = p.pass == ConvPass::fprop || p.pass == ConvPass::dgrad;
-  return images && is_depthwise(p.g, p.in, p.out) == kDepthwise;
-}
 
 ConvPlan plan_nhwc(const ConvProblem& p) {
   ConvPlan plan;
@@ -346,24 +339,13 @@ KernelWork work_nhwc(const ConvProblem& p) {
           boxes.span_taps * std::ceil(boxes.most_taps * in_group / number(t->depth))};
 }
 
-constexpr auto run_nhwc = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
-  NhwcConvolution<T>(std::get<NhwcTiles>(plan.tiles), operands).run();
-};
-
 template <bool kDepthwise>
-constexpr ConvAlgorithm algorithm(const char* name, const char* reason) {
-  return {.name = name,
-          .reason = reason,
-          .parts = kWorkParts,
-          .can_run = computes_images<kDepthwise>,
-          .work = work_nhwc,
-          .plan = plan_nhwc,
-          .launch = {run_nhwc, run_nhwc}};
-}
+constexpr ConvAlgorithm kAlgorithm =
+    nhwc_algorithm<NhwcConvolution, kDepthwise, ConvPass::fprop, ConvPass::dgrad>(kWorkParts, work_nhwc, plan_nhwc);
 
 }  // namespace
 
-const ConvAlgorithm kImplicitGemm = algorithm<false>("implicit_gemm_nhwc", "channels fill vectors");
-const ConvAlgorithm kDepthwise = algorithm<true>("depthwise", "one channel in a group, in vectors of channels");
+const ConvAlgorithm kImplicitGemm = kAlgorithm<false>;
+const ConvAlgorithm kDepthwise = kAlgorithm<true>;
 
 }  // namespace gradus::openmp_detail

@@ -10,7 +10,6 @@
 // filters are added in order, so the number of threads does not change any bit.
 #include <vector>
 
-#include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/conv2d/nhwc.h>
 #include <gradus/core/op_lists.h>
 #include <gradus/core/parallel/parallel.h>
@@ -21,10 +20,11 @@ namespace {
 template <class T>
 class WeightGradient {
  public:
-  WeightGradient(const NhwcWeightTiles& tiles, const ConvOperands<T>& o)
-      : kernels_(o.kernels()), t_(tiles), o_(o), dy_(o.x), x_(o.image), gradients_(kernels_, o.x, o.mask),
-        images_(kernels_, o.image, nullptr), tiles_(o.geometry, o.image, o.x, kernels_.tile_columns),
-        width_(kernels_.tile_columns), channels_(o_.dw.C), taps_(o_.dw.H * o_.dw.W), rows_(spans_of_taps(axis(0))),
+  WeightGradient(const ConvPlan& plan, const ConvOperands<T>& o)
+      : kernels_(o.kernels()), t_(std::get<NhwcWeightTiles>(plan.tiles)), o_(o), dy_(o.x), x_(o.image),
+        gradients_(kernels_, o.x, o.mask), images_(kernels_, o.image, nullptr),
+        tiles_(o.geometry, o.image, o.x, kernels_.tile_columns), width_(kernels_.tile_columns), channels_(o_.dw.C),
+        taps_(o_.dw.H * o_.dw.W), rows_(spans_of_taps(axis(0))),
         runs_(t_.joins_taps ? spans_of(axis(1)) : spans_of_taps(axis(1))) {
     for (const Span& run : runs_) panels_ = std::max(panels_, ceil_div(height(run), int64_t{kernels_.tile_rows}));
   }
@@ -282,29 +282,14 @@ KernelWork work_weight(const ConvProblem& p) {
           number(sums * taps * t->parts) * share_of(p.threads, sums)};
 }
 
-constexpr auto run_weight = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
-  WeightGradient<T>(std::get<NhwcWeightTiles>(plan.tiles), operands).run();
-};
-
 template <bool kDepthwise>
-bool computes_weights(const ConvProblem& p) {
-  return p.pass == ConvPass::wgrad && is_depthwise(p.g, p.in, p.out) == kDepthwise;
-}
-
-template <bool kDepthwise>
-constexpr ConvAlgorithm algorithm(const char* name, const char* reason) {
-  return {.name = name,
-          .reason = reason,
-          .parts = kWorkParts,
-          .can_run = computes_weights<kDepthwise>,
-          .work = work_weight,
-          .plan = plan_weight,
-          .launch = {run_weight, run_weight}};
-}
+constexpr ConvAlgorithm kAlgorithm = nhwc_algorithm<WeightGradient, kDepthwise, ConvPass::wgrad>(kWorkParts,
+                                                                                                 work_weight,
+                                                                                                 plan_weight);
 
 }  // namespace
 
-const ConvAlgorithm kImplicitGemmWeight = algorithm<false>("implicit_gemm_nhwc", "channels fill vectors");
-const ConvAlgorithm kDepthwiseWeight = algorithm<true>("depthwise", "one channel in a group, in vectors of channels");
+const ConvAlgorithm kImplicitGemmWeight = kAlgorithm<false>;
+const ConvAlgorithm kDepthwiseWeight = kAlgorithm<true>;
 
 }  // namespace gradus::openmp_detail

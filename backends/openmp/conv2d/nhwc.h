@@ -3,7 +3,7 @@
 // layouts, the part that a thread works on is transposed to scratch memory and back.
 #pragma once
 
-#include <gradus/backends/openmp/conv2d/images.h>
+#include <gradus/backends/openmp/conv2d/conv2d.h>
 #include <gradus/backends/openmp/kernels.h>
 #include <gradus/backends/openmp/simd/scratch.h>
 #include <algorithm>
@@ -145,5 +145,25 @@ class NhwcTarget {
   const Kernels<T>& kernels_;
   const Images<T>& y_;
 };
+
+/// An algorithm that computes some passes on pixels, either of depthwise convolutions or of all others. An object of
+/// the class `Convolution` runs a plan.
+template <template <class> class Convolution, bool kDepthwise, ConvPass... kPasses>
+constexpr ConvAlgorithm nhwc_algorithm(const WorkParts& parts, auto* work, auto* plan) {
+  constexpr auto run = []<class T>(const ConvPlan& plan, const ConvOperands<T>& operands) {
+    Convolution<T>(plan, operands).run();
+  };
+  constexpr auto can_run = [](const ConvProblem& p) {
+    const bool depthwise = is_depthwise(p.g, p.in, p.out);
+    return depthwise == kDepthwise && ((p.pass == kPasses) || ...);
+  };
+  return {.name = kDepthwise ? "depthwise" : "implicit_gemm_nhwc",
+          .reason = kDepthwise ? "one channel in a group, in vectors of channels" : "channels fill vectors",
+          .parts = parts,
+          .can_run = can_run,
+          .work = work,
+          .plan = plan,
+          .launch = {run, run}};
+}
 
 }  // namespace gradus::openmp_detail

@@ -87,7 +87,7 @@ TEST_CASE("a board finds a different call with the same number", "[progress_boar
   ProgressBoard zero(store, 0, 2), one(store, 1, 2);
   for (uint64_t i = 1; i <= 100; ++i) {  // more calls than an answer contains
     zero.note(call(i));
-    one.note(call(i, i == 99 ? 11 : 10));
+    one.note(call(i, i >= 99 ? 11 : 10));
   }
   const Watchdog of_one(one, 99);
   CHECK(zero.missing(call(98), 98).empty());
@@ -95,6 +95,7 @@ TEST_CASE("a board finds a different call with the same number", "[progress_boar
   CHECK(status.failure == CommFailure::mismatch);
   CHECK_THAT(status.message, contains("rank 1 called all_reduce #99 (sum of 11 float32), rank 0 called all_reduce #99 "
                                       "(sum of 10 float32)"));
+  CHECK(failure_of([&] { zero.missing(call(100), 100); }).failure == CommFailure::mismatch);  // the latest call
 }
 
 TEST_CASE("calls are compared before they are launched", "[progress_board]") {

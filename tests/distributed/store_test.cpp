@@ -164,7 +164,9 @@ TEST_CASE("a wait ends when all keys are there, or names those that are missing"
                     contains("no process set 'u', 'v', 'w' within 1 ms"));
   any.store->set_timeout(Milliseconds(5));
   CHECK_THROWS_WITH(any.store->get("w"), contains("within 5 ms"));
-  CHECK(any.store->get("x") == "1");  // the store still works
+  CHECK(any.store->get("x") == "1");                   // the store still works
+  any.store->set("large", std::string(4 << 20, 'x'));  // a request may take longer than that timeout
+  CHECK(any.store->check({"large"}));
 }
 
 TEST_CASE("a wait accepts the longest and the shortest timeout", "[store]") {
@@ -606,6 +608,13 @@ TEST_CASE("requests that arrive together are answered one after the other", "[st
   CHECK(next(5).number == 1);
   const StoreAnswer late = next(6);
   CHECK((late.kind == timed_out && late.missing == std::vector<std::string>{"c", "d"}));
+  // A request waits for the answer to the one before it, also while that answer is being sent.
+  client.send({StoreRequest{.kind = get, .keys = {"large"}, .timeout = Milliseconds(5000)}.encode(7),
+               StoreRequest{.kind = check, .keys = {"large"}}.encode(8)});
+  const std::string large(4 << 20, 'x');
+  other.set("large", large);
+  CHECK(next(7).text == large);
+  CHECK(next(8).number == 1);
 }
 
 TEST_CASE("clients that leave while they wait or are being answered are dropped", "[store]") {

@@ -24,7 +24,7 @@
 
 namespace gradus {
 
-constexpr size_t kMaxWorkParts = 20;
+constexpr size_t kMaxWorkParts = 21;
 /// The amount of each part of the work, for the thread that has most of it.
 using KernelWork = std::array<double, kMaxWorkParts>;
 /// The estimated time: the sum over the parts of work and microseconds for a unit of it.

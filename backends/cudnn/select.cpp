@@ -50,6 +50,7 @@ enum LibraryPart {
   kDepth,                    // length of the sums of the product, see steps_of()
   kBytes,                    // bytes of the operands and the result
   kConvertedBytes,           // bytes of operands in a layout that the engines do not read
+  kUnconvertedMultiplyAdds,  // of engines that read this layout, for want of scratch memory for converted operands
   kPaddedBytes,              // bytes of operands whose channels are padded for tensor cores
   kPaddings,                 // calls that pad operands
   kDepthwiseTaps,            // multiply-adds of depthwise convolutions
@@ -71,6 +72,7 @@ constexpr WorkParts kLibraryParts = {{{"multiply_adds", WorkLimit::multiply_adds
                                       {"depth", WorkLimit::calls},
                                       {"bytes", WorkLimit::bytes},
                                       {"converted_bytes", WorkLimit::bytes},
+                                      {"unconverted_multiply_adds", WorkLimit::multiply_adds},
                                       {"padded_bytes", WorkLimit::bytes},
                                       {"paddings", WorkLimit::calls},
                                       {"depthwise_taps", WorkLimit::multiply_adds},
@@ -153,7 +155,10 @@ KernelWork work_of(const ConvProblem& p) {
   const bool multiplies_planes =
       mode != MathMode::fma && taps == 1 && !sparse && inputs == outputs && p.y.shape[2] * p.y.shape[3] % unit == 0;
   work[kBytes] = bytes;
-  if ((mode != MathMode::fma) != is_channels_last(p) && !multiplies_planes) work[kConvertedBytes] = bytes;
+  if ((mode != MathMode::fma) != is_channels_last(p) && !multiplies_planes) {
+    if (bytes <= static_cast<double>(p.switches.workspace_limit)) work[kConvertedBytes] = bytes;
+    else work[kUnconvertedMultiplyAdds] = multiply_adds;
+  }
   if (groups > 1 && p.filters() == 1 && p.channels() == 1) {
     work[kDepthwiseTaps] = product({groups, outputs, taps});
   } else if (groups > 1) {

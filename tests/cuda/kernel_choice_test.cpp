@@ -103,7 +103,8 @@ TEST_CASE("one of the convolutions that benchmark() times is hardly slower than 
 TEST_CASE("a choice by time is that of a few promising algorithms, which select() repeats") {
   const ConvFamily& family = cudnn_detail::conv_family();
   ConvProblem problem;
-  static int64_t images = 32;  // select() repeats a choice by time, so each section makes a problem of its own
+  // select() remembers a choice by time, so each section has a problem with another number of images.
+  static int64_t images = 32;
   const Shape shape = {++images, 64, 14, 14};
   problem.x = problem.y = ConvOperand(shape, contiguous_strides(shape));
   problem.w = ConvOperand({64, 64, 3, 3}, {576, 9, 3, 1});
